@@ -27,8 +27,7 @@ from tidegate.local_stack.demo.bank_database import (
 )
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.programs import DatabaseName, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.errors import ConfigError
 

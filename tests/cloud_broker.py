@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
 from tests.fake_clouds import ACCESS_TOKEN, ACCOUNT, KEY_ID
-from tidegate.local_stack.parts.ports import HOST, choose_ports
-from tidegate.local_stack.parts.secure_listener import SecureListener
+from tidegate.local_stack.parts.kafka_broker import SecureListener
+from tidegate.local_stack.parts.process import HOST, choose_ports
 
 _HANDSHAKE, _AUTHENTICATE, _VERSIONS = 17, 36, 18
 _FAILED = 58

@@ -18,7 +18,7 @@ from threading import Thread
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from tidegate.local_stack.parts.secure_listener import SecureListener
+from tidegate.local_stack.parts.kafka_broker import SecureListener
 
 FUNCTION = "tests.signed_tokens:fetch"
 FOLDER, SECONDS = "TEST_TOKENS_FOLDER", "TEST_TOKENS_SECONDS"

@@ -30,7 +30,7 @@ from benchmarks.measuring import MIB, memory_bytes
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
-from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import choose_ports
 
 SINKS = (
     "changelog,mirror", "changelog", "mirror", "history", "parquet", "topic", "topic:transaction",

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
-from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import DatabaseName
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 
 TABLE = "Accounts"

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from benchmarks.peers.backlog import STREAM
 from benchmarks.peers.parts import PeerParts
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import Java
-from tidegate.local_stack.parts.ports import HOST, choose_ports
-from tidegate.local_stack.parts.process import ProcessSpec
+from tidegate.local_stack.parts.process import HOST, ProcessSpec, choose_ports
+from tidegate.local_stack.parts.programs import DatabaseName
 
 _CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
 _JVM = (

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.local_stack.parts.ivy import retrieve
 from tidegate.local_stack.parts.java import Java
-from tidegate.local_stack.parts.jvm_parts import cache_dir, only_one
+from tidegate.local_stack.parts.jvm_parts import cache_dir, only_one, retrieve
 
 _IVY_XML = Path(__file__).with_name("ivy.xml")
 _JARS = "jars"

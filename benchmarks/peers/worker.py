@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.peers.backlog import STREAM
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.process import ProcessSpec
+from tidegate.local_stack.parts.programs import DatabaseName
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.accelerator import SWITCH
 

@@ -27,7 +27,7 @@ from tidegate.local_stack.demo.bank import (
     Transfer,
     schema_statements,
 )
-from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import DatabaseName
 
 _DDL_TIMEOUT_S = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from typing import Any
 from tidegate.local_stack.demo.bank import Bank
 from tidegate.local_stack.demo.bank_database import quiet_environment
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import DatabaseName
 
 _STOP_S = 5.0
 

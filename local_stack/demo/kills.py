@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from tidegate.local_stack.demo.report import Kill
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.parts.programs import Program
-from tidegate.local_stack.parts.steps import StepFollower, wait_for_step
+from tidegate.local_stack.parts.programs import Program, StepFollower, wait_for_step
 
 WORKER_STEPS = ("begin", "publish", "snapshot", "fence", "commit")
 CONSUMER_STEPS = (

@@ -50,8 +50,7 @@ from tidegate.local_stack.judge.log import fetch_commit_log
 from tidegate.local_stack.judge.source import FirstRows, SourceTable, SpannerSource, is_of_backfill
 from tidegate.local_stack.judge.topics import finished_stream_partitions
 from tidegate.local_stack.judge.verdict import Verdict, judge_output
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.programs import DatabaseName, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 
 PREFIX = "bank"

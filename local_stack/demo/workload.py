@@ -30,7 +30,7 @@ from tidegate.local_stack.demo.bank_database import (
     open_database,
     transfer_money,
 )
-from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import DatabaseName
 
 _PROGRESS_EVERY_S = 0.5
 _TICKET_POLL_S = 0.02

@@ -2,10 +2,14 @@
 
 It takes half a minute, once for an installation.  A program that cannot be recorded starts as it
 did without an archive: that is reported, and no error.
+
+`python -m tidegate.local_stack.parts.class_recording` is Spark's part: it starts a session as a run
+does, lets it do what the consumer's first batch does, and waits until Java has ended.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -17,17 +21,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from tidegate.local_stack.errors import LocalStackError, PartFailedError
 from tidegate.local_stack.parts.class_archives import SILENT, SPARK, ClassArchives, class_archives
-from tidegate.local_stack.parts.ivy import find_ivy_jar
-from tidegate.local_stack.parts.jvm_parts import JvmParts, only_one
+from tidegate.local_stack.parts.jvm_parts import JvmParts, find_ivy_jar, only_one
 from tidegate.local_stack.parts.kafka_broker import BROKER, FORMATTER, KafkaBroker
-from tidegate.local_stack.parts.ports import choose_ports
-from tidegate.local_stack.parts.process import ChildProcess
+from tidegate.local_stack.parts.process import ChildProcess, choose_ports
 from tidegate.local_stack.parts.programs import quick_start
-from tidegate.local_stack.parts.schema_registry import REGISTRY, SchemaRegistry
+from tidegate.local_stack.parts.stack import REGISTRY, SchemaRegistry
 from tidegate.program.java import Java
+from tidegate.spark_consumer.sinks.sql_names import quoted
+from tidegate.spark_consumer.spark.session import local_session
 
 _SPARK_DEADLINE_S = 300
 _WRITING_MS = 120_000
@@ -95,7 +100,7 @@ class _Programs:
     def spark(self) -> None:
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "tidegate.local_stack.parts.spark_start"),
+                *(sys.executable, "-m", "tidegate.local_stack.parts.class_recording"),
                 *("--jars", ",".join(map(str, self.parts.spark_jars))),
                 *("--folder", str(self.scratch / "spark")),
                 f"--java-options={quick_start(self.recording)}",
@@ -178,3 +183,42 @@ def _key(java: Java, parts: JvmParts) -> str:
             *(str(parts.root), str(find_ivy_jar().parent), version("pyspark")),
         ]
     )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; return Java's exit code."""
+    options = _options(arguments)
+    spark = local_session(
+        master="local[2]",
+        packages="",
+        jars=options.jars,
+        app_name="tidegate-start",
+        java_options=options.java_options,
+    )
+    table = quoted("delta", options.folder)
+    spark.range(100).selectExpr("id", "sha2(string(id), 256) AS text").write.format("delta").save(
+        options.folder
+    )
+    spark.range(50, 150).createOrReplaceTempView("changes")
+    spark.sql(
+        f"MERGE INTO {table} AS held USING changes ON held.id = changes.id "  # noqa: S608 - a folder of our own
+        "WHEN MATCHED THEN UPDATE SET text = 'seen' "
+        "WHEN NOT MATCHED THEN INSERT (id, text) VALUES (id, 'new')"
+    )
+    spark.sql(f"SELECT text, count(*), max(id) FROM {table} GROUP BY text ORDER BY text").collect()  # noqa: S608 - as above
+    java: Any = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no way of its own
+    spark.stop()
+    java.stdin.close()
+    return int(java.wait())
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Start Spark, let it work a little, and end it.")
+    parser.add_argument("--jars", required=True, help="Jars, with commas")
+    parser.add_argument("--folder", required=True, help="Where its table is written")
+    parser.add_argument("--java-options", required=True, help="Options of its Java")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

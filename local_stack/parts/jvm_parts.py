@@ -1,6 +1,8 @@
 """The jars of the broker, the registry and Spark, fetched once per user and machine.
 
-`ivy_file` lists them with pinned versions, those of the installed Spark.
+`ivy_file` lists them with pinned versions, those of the installed Spark; run as a program, this
+module prints that list.  Ivy, whose jar is a part of pyspark, fetches them from its default
+repository, or from those of the operator's settings file; no address is in this code.
 
 Invariant: a published folder is complete.  It appears by one rename, under the hash of that list,
 with a stamp that lists every file and its size; a folder that does not match its stamp is fetched
@@ -12,21 +14,25 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import pwd
 import shutil
+import subprocess
+import sys
 import tarfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from string import Template
 
 from tidegate.local_stack.errors import FetchError
-from tidegate.local_stack.parts.ivy import retrieve
-from tidegate.local_stack.parts.ivy_file import ivy_file
 from tidegate.program.java import Java
-from tidegate.program.spark_versions import installed_line
+from tidegate.program.spark_versions import DELTA, SparkLine, installed_line
 
 STAMP = "stamp.json"
 
@@ -187,3 +193,126 @@ def _unpack_registry(folder: Path) -> None:
     archive.unlink()
     if not any(folder.glob("*-runner.jar")):
         raise FetchError("the schema registry's archive holds no runner jar", archive=archive.name)
+
+
+_ICEBERG = (
+    '    <dependency org="{}" name="{}" rev="{}" conf="iceberg->default" transitive="false"/>\n'
+)
+
+
+def ivy_file(line: SparkLine) -> bytes:
+    """Return the `ivy.xml` of the JVM parts with the connectors of a Spark."""
+    template = resources.files("tidegate.local_stack.parts").joinpath("ivy.xml").read_text()
+    text = Template(template).substitute(
+        minor=line.minor,
+        kafka=line.kafka,
+        kafka_clients=line.kafka_clients,
+        commons_pool=line.commons_pool,
+        avro=line.avro,
+        delta=DELTA,
+        iceberg=_ICEBERG.format(*line.iceberg_packages.split(":")) if line.iceberg else "",
+    )
+    return text.encode()
+
+
+# Operators behind a mirror set this to their ivysettings.xml, as for Spark.
+SETTINGS_VARIABLE = "TIDEGATE_IVY_SETTINGS"
+
+LAST_LINES = 200
+
+
+def find_ivy_jar() -> Path:
+    """Return Ivy's jar in the installed pyspark, without importing pyspark."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise FetchError(
+            "pyspark is not installed; its Ivy fetches jars",
+            hint="Type: pip install 'tidegate[local]'",
+        )
+    for location in spec.submodule_search_locations:
+        for jar in sorted((Path(location) / "jars").glob("ivy-*.jar")):
+            return jar
+    raise FetchError(
+        "the installed pyspark has no Ivy jar",
+        hint=f"Type: pip install 'pyspark=={installed_line().pyspark}'",
+    )
+
+
+def retrieve(
+    java: Java,
+    ivy_xml: bytes,
+    *,
+    pattern: str,
+    work: Path,
+    cache: Path,
+    what: str,
+    report: Callable[[str], None],
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Fetch the jars of `ivy_xml` into the folder `work`, named by Ivy's `pattern`.
+
+    What is fetched stays in `cache` after a failure, so that the next attempt continues there.
+    `report` gets a short line for each step; `what` names the jars in lines and errors.
+    Raises FetchError with Ivy's last lines.
+    """
+    environ = os.environ if environ is None else environ
+    ivy_file = work / "ivy.xml"
+    ivy_file.write_bytes(ivy_xml)
+    command = [str(java.program), "-Xmx256m", "-jar", str(find_ivy_jar())]
+    settings = environ.get(SETTINGS_VARIABLE)
+    if settings:
+        command += ["-settings", settings]
+    command += ["-ivy", str(ivy_file), "-cache", str(cache)]
+    command += ["-retrieve", f"{work}/{pattern}"]
+    last_lines: deque[str] = deque(maxlen=LAST_LINES)
+    found = fetched = 0
+    report(f"resolving {what}")
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        env=dict(environ),
+        cwd=work,
+    ) as ivy:
+        try:
+            for line in ivy.stdout or ():
+                last_lines.append(line.rstrip())
+                words = line.split()
+                match words[:1]:
+                    case ["found"]:
+                        found += 1
+                        report(f"{found} modules found, the latest {words[1]}")
+                    case ["downloading"]:
+                        report(f"{fetched} files fetched, now {words[1].rsplit('/', 1)[-1]}")
+                    case ["[SUCCESSFUL"]:
+                        fetched += 1
+                        report(f"{fetched} files fetched")
+                    case _:
+                        pass
+        except BaseException:
+            ivy.kill()
+            raise
+    ivy_file.unlink()
+    if ivy.returncode != 0:
+        raise FetchError(
+            f"fetching {what} failed: {_complaint(last_lines)}",
+            hint="Check the network (and a proxy in JAVA_TOOL_OPTIONS), then try again; "
+            f"behind a mirror, set {SETTINGS_VARIABLE} to an ivysettings.xml",
+            exit_code_of_ivy=ivy.returncode,
+        )
+
+
+def _complaint(lines: deque[str]) -> str:
+    wanted = [
+        line.strip(":\t ")
+        for line in lines
+        if any(word in line for word in ("UNRESOLVED", "FAILED", "not found", "xception", "rror"))
+    ]
+    return "; ".join(wanted[:4]) or " ".join(list(lines)[-2:]) or "no output"
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(ivy_file(installed_line()))

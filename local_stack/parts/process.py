@@ -1,15 +1,22 @@
-"""A child process: log file, readiness check with a deadline, clean stop, no orphans.
+"""Child processes and ports: log file, readiness with a deadline, clean stop, no orphans.
 
 Every child runs below a `supervisor`, which ends the child's whole process group when this process
 asks for it or ends.  A child that ends while it should become ready is an error with the last lines
 of its log.
+
+All ports of a stack are held until the last one is chosen, so they differ.  Another program may
+take one between choice and use; that part then fails to start, and its log says so.  Free ports are
+outside the range that systems give to connections: a broker needs seconds to listen, and any client
+of the machine could have taken its port by then.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
-from tidegate.local_stack.errors import LocalStackError, PartFailedError
+from tidegate.local_stack.errors import LocalStackError, PartFailedError, PortTakenError
 
-POLL_S = 0.05
+_READY_POLL_S = 0.05
 
 GRACE_MS = 10_000
 
@@ -137,7 +144,7 @@ class ChildProcess:
         """
         end = time.monotonic() + deadline_s
         while not check():
-            if self.cancelled.wait(POLL_S):
+            if self.cancelled.wait(_READY_POLL_S):
                 raise Cancelled(f"{self.spec.name} was stopped while it started")
             if not self.is_running:
                 raise self._failure(f"{self.spec.name} ended with code {self.exit_code}")
@@ -205,6 +212,34 @@ class ChildProcess:
         )
 
 
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """A part of the stack: a child process that is ready when it answers."""
+
+    data_dir: Path
+    port: int
+    cancelled: threading.Event
+    grace_ms: int = GRACE_MS
+    """From SIGTERM to SIGKILL."""
+    process: ChildProcess | None = None
+
+    def run(self, spec: ProcessSpec, *, is_ready: Callable[[], bool], deadline_s: float) -> None:
+        """Start the program, and return when it is ready; raises as `ChildProcess` does."""
+        self.process = ChildProcess(spec, cancelled=self.cancelled)
+        self.process.start()
+        self.process.wait_ready(is_ready, deadline_s=deadline_s)
+
+    def stop(self) -> None:
+        """Stop the program; what it keeps in its folder stays."""
+        if self.process is not None:
+            self.process.stop()
+
+    def kill(self) -> None:
+        """End the program with SIGKILL, like a crash."""
+        if self.process is not None:
+            self.process.kill()
+
+
 def _read_line(fd: int) -> str:
     """Read a line; an empty text if the supervisor died first."""
     read = b""
@@ -214,3 +249,50 @@ def _read_line(fd: int) -> str:
             break
         read += more
     return read.decode(errors="replace").strip()
+
+
+HOST = "127.0.0.1"
+
+_LISTENING = range(15_000, 32_000)
+"""Below what Linux (32768 and up) and others (49152 and up) give to connections."""
+_TRIES = 50
+
+
+def choose_ports(wanted: Mapping[str, int]) -> dict[str, int]:
+    """Return the requested ports, with a free one for each 0.
+
+    `wanted` maps a setting's name to its port.  Raises PortTakenError, which names the setting.
+    """
+    chosen: dict[str, int] = {}
+    with contextlib.ExitStack() as held:
+        # Requested ports first, so that no free one is chosen that is requested too.
+        for name, port in sorted(wanted.items(), key=lambda item: item[1] == 0):
+            listener = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            # As the servers do; without it the port of a stack that just stopped counts as taken.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                _bind(listener, port)
+                listener.listen(1)
+            except OSError as error:
+                raise PortTakenError(
+                    f"{name} {port} cannot be used: {error.strerror}",
+                    hint="Choose another port, or 0 for a free one",
+                ) from None
+            chosen[name] = listener.getsockname()[1]
+    return {name: chosen[name] for name in wanted}
+
+
+def _bind(listener: socket.socket, port: int) -> None:
+    """Bind to a port, or to a free one for 0; raises OSError if it is taken."""
+    for _ in range(0 if port else _TRIES):
+        with contextlib.suppress(OSError):
+            listener.bind((HOST, random.choice(_LISTENING)))  # noqa: S311 - no secret
+            return
+    listener.bind((HOST, port))
+
+
+def accepts(port: int) -> bool:
+    """Return whether a program listens on a port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+        client.settimeout(1.0)
+        return client.connect_ex((HOST, port)) == 0

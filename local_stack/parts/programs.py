@@ -2,6 +2,8 @@
 
 Settings of these programs in the caller's environment are removed, so that a run does not depend
 on where it is started.
+
+At debug level they log a JSON line `{"event": "step", "step": …}` when a step of a cycle begins.
 """
 
 from __future__ import annotations
@@ -10,22 +12,130 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.local_stack.parts.class_archives import SPARK, ClassOptions, class_archives
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
-from tidegate.local_stack.parts.settings_file import write_settings_file
-from tidegate.local_stack.parts.steps import NO_STEP, last_step
 from tidegate.program.java import QUICK_START
 
 if TYPE_CHECKING:
-    from tidegate.local_stack.parts.secure_listener import SecureListener
+    from tidegate.local_stack.parts.kafka_broker import SecureListener
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseName:
+    """A database's address and resource name."""
+
+    address: str
+    """host:port of the simulator or emulator."""
+    project: str = "local"
+    instance: str = "bank"
+    database: str = "bank"
+
+    @property
+    def path(self) -> str:
+        """The database's full resource name."""
+        return f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
+
+
+def write_settings_file(file: Path, settings: Mapping[str, str | Mapping[str, object]]) -> None:
+    """Write settings by name; only this user can read the file, since options may be secrets."""
+    lines = [f"{name} = {as_toml(value)}\n" for name, value in settings.items()]
+    file.touch(mode=0o600)
+    file.write_text("".join(lines), encoding="utf-8")
+
+
+def as_toml(value: object) -> str:
+    """Return a text, number, truth value, or a table of these, as TOML writes it in one line."""
+    match value:
+        case bool() | int() | float():
+            return json.dumps(value)
+        case str():
+            # TOML's texts are JSON's, but for one character that JSON leaves as it is.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case dict():
+            pairs = (f"{as_toml(str(name))} = {as_toml(one)}" for name, one in value.items())
+            return "{" + ", ".join(pairs) + "}"
+        case _:
+            raise TypeError(type(value).__name__)
+
+
+_TAIL_BYTES = 65_536
+_POLL_S = 0.002
+NO_STEP = "start"
+"""The step of a program that has not logged one yet."""
+
+
+def step_of(line: bytes) -> str | None:
+    """Return the step that a log line begins, or None for any other line."""
+    if b'"step"' not in line:
+        return None
+    try:
+        entry = json.loads(line[line.index(b"{") :])
+    except ValueError:
+        return None
+    if not isinstance(entry, dict) or entry.get("event") != "step":
+        return None
+    return str(entry.get("step"))
+
+
+def last_step(log: Path, *, since: int = 0) -> str:
+    """Return the last step in a log after byte `since`; "start" if there is none."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(since, size - _TAIL_BYTES))
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return NO_STEP
+    return next((step for line in reversed(lines) if (step := step_of(line))), NO_STEP)
+
+
+@dataclass(slots=True)
+class StepFollower:
+    """Reads the step lines that are added to a log after byte `position`."""
+
+    log: Path
+    position: int
+    _rest: bytes = b""
+
+    @classmethod
+    def at_end(cls, log: Path) -> StepFollower:
+        """Return a follower of the lines that are written from now on."""
+        return cls(log, log.stat().st_size if log.exists() else 0)
+
+    def new_steps(self) -> list[str]:
+        """Return the steps begun since the last call."""
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as file:
+            file.seek(self.position)
+            added = file.read()
+        self.position += len(added)
+        *lines, self._rest = (self._rest + added).split(b"\n")
+        return [step for line in lines if (step := step_of(line))]
+
+
+def wait_for_step(
+    follower: StepFollower,
+    *,
+    accept: Callable[[str], bool],
+    go_on: Callable[[], bool],
+    deadline_s: float,
+) -> bool:
+    """Return True when an accepted step begins; False at the deadline or when `go_on` is."""
+    end = time.monotonic() + deadline_s
+    while go_on() and time.monotonic() < end:
+        if any(accept(step) for step in follower.new_steps()):
+            return True
+        time.sleep(_POLL_S)
+    return False
 
 
 _PRODUCER = "TIDEGATE_PRODUCER_"

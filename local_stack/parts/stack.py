@@ -1,4 +1,6 @@
-"""All parts together: started in parallel, stopped in order.
+"""Registry, simulator and broker together: started in parallel, stopped in order.
+
+The simulator's code is not imported.
 
 Invariant: after `stop`, and after a part failed to start, no part runs.
 """
@@ -6,24 +8,159 @@ Invariant: after `stop`, and after a part failed to start, no part runs.
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
+import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.parts.class_archives import ClassOptions, class_archives
 from tidegate.local_stack.parts.java import find_java, require_java_home
-from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
-from tidegate.local_stack.parts.kafka_broker import KafkaBroker
-from tidegate.local_stack.parts.ports import choose_ports
-from tidegate.local_stack.parts.process import Cancelled
-from tidegate.local_stack.parts.schema_registry import SchemaRegistry
-from tidegate.local_stack.parts.secure_listener import SecureListener
-from tidegate.local_stack.parts.simulator import SpannerSimulator
+from tidegate.local_stack.parts.jvm_parts import JvmParts, fetch_jvm_parts
+from tidegate.local_stack.parts.kafka_broker import KafkaBroker, SecureListener
+from tidegate.local_stack.parts.process import (
+    HOST,
+    Cancelled,
+    ProcessSpec,
+    Service,
+    choose_ports,
+)
+from tidegate.program.java import Java
 
 if TYPE_CHECKING:
     from tidegate.local_stack.config import LocalStackConfig
+
+REGISTRY = "registry"
+
+# 7 s on two idle cores.
+_REGISTRY_DEADLINE_S = 120.0
+_CHECK_DEADLINE_S = 2.0
+
+# No proxy from the environment for this machine.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(slots=True, kw_only=True)
+class SchemaRegistry(Service):
+    """A registry that keeps its schemas and its log below `data_dir`.
+
+    It has the Confluent-compatible API and a database file.  After a restart on the same folder
+    every schema has the same id, as the kept records in Kafka need it.
+    """
+
+    java: Java
+    parts: JvmParts
+    classes: ClassOptions = field(default_factory=class_archives)
+
+    @property
+    def url(self) -> str:
+        """The address for `schema.registry.url`."""
+        return f"http://{HOST}:{self.port}/apis/ccompat/v7"
+
+    @property
+    def log(self) -> Path:
+        """The registry's log file."""
+        return self.data_dir / "registry.log"
+
+    def start(self) -> None:
+        """Start, and return when the registry answers."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.run(
+            ProcessSpec(
+                name="the schema registry",
+                command=[
+                    str(self.java.program),
+                    *self.classes.options(REGISTRY),
+                    "-Xmx256m",
+                    "-XX:+UseSerialGC",
+                    "-XX:TieredStopAtLevel=1",  # a handful of requests: start fast, stay small
+                    "-Djava.awt.headless=true",
+                    f"-Dquarkus.http.host={HOST}",
+                    f"-Dquarkus.http.port={self.port}",
+                    # The "in memory" kind is an H2 database, and H2 can live in a file as well.
+                    f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{self.data_dir / 'schemas'}",
+                    "-Dquarkus.datasource.jdbc.initial-size=1",
+                    "-Dquarkus.datasource.jdbc.min-size=1",
+                    "-Dquarkus.log.level=WARN",
+                    "-Dquarkus.log.console.color=false",
+                    "-jar",
+                    str(self.parts.registry_jar),
+                ],
+                log=self.log,
+                folder=self.data_dir,
+                grace_ms=self.grace_ms,
+            ),
+            is_ready=self._answers,
+            deadline_s=_REGISTRY_DEADLINE_S,
+        )
+
+    def _answers(self) -> bool:
+        try:
+            with _OPENER.open(f"{self.url}/subjects", timeout=_CHECK_DEADLINE_S) as answer:
+                return bool(answer.status == http.client.OK)
+        except (urllib.error.URLError, http.client.HTTPException, OSError):
+            return False
+
+
+_SIMULATOR_DEADLINE_S = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class SpannerSimulator(Service):
+    """A simulator with its logs below `data_dir`, and its databases too if it keeps them.
+
+    When it is ready it prints its addresses, one JSON line on standard output.
+    """
+
+    control_port: int
+    seed: int = 0
+    stream_partitions: int = 4
+    equal_timestamps: float = 0.0
+    keeps_databases: bool = False
+    """Whether a start on the same `data_dir` finds the databases of the last one."""
+    address: str = ""
+    control_address: str = ""
+
+    @property
+    def log(self) -> Path:
+        """The file of its standard error."""
+        return self.data_dir / "simulator.log"
+
+    def start(self) -> None:
+        """Start, and return when the simulator has printed its addresses."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "spanner_simulator", "--host", HOST]
+        command += ["--port", str(self.port), "--control-port", str(self.control_port)]
+        command += ["--seed", str(self.seed), "--stream-partitions", str(self.stream_partitions)]
+        if self.equal_timestamps:
+            command += ["--equal-timestamps", str(self.equal_timestamps)]
+        if self.keeps_databases:
+            command += ["--data", str(self.data_dir / "databases")]
+        stdout = self.data_dir / "simulator.json"
+        self.run(
+            ProcessSpec(name="the simulator", command=command, log=self.log, stdout=stdout),
+            is_ready=lambda: stdout.read_bytes().endswith(b"\n"),
+            deadline_s=_SIMULATOR_DEADLINE_S,
+        )
+        self.address, self.control_address = _addresses(stdout.read_text())
+
+
+def _addresses(printed: str) -> tuple[str, str]:
+    try:
+        line = json.loads(printed.splitlines()[0])
+        return str(line["grpc"]), str(line["control"])
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise PartFailedError(
+            f"the simulator printed {printed!r} instead of its addresses"
+        ) from None
 
 
 _SESSION_MS, _PATIENT_SESSION_MS = 3_000, 60_000

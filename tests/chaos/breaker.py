@@ -11,7 +11,7 @@ from tests.chaos.faults import Fault, Lane
 from tests.chaos.fleet import Fleet, Member
 from tests.chaos.patience import Patience
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
-from tidegate.local_stack.parts.steps import StepFollower, wait_for_step
+from tidegate.local_stack.parts.programs import StepFollower, wait_for_step
 
 _CYCLE_DEADLINE_S = 150.0
 """A worker without stream partitions commits once a minute; a broker may be away meanwhile."""

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from tests.images.buildah import STORAGE
-from tidegate.local_stack.parts.ivy import retrieve
 from tidegate.local_stack.parts.java import find_java
-from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
+from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, retrieve
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
 
 _PROGRAMS = {"kafka-broker-api-versions.sh": "org.apache.kafka.tools.BrokerApiVersionsCommand"}

@@ -20,7 +20,7 @@ from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
-from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import choose_ports
 from tidegate.local_stack.parts.programs import quick_start
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.spark_consumer.library.session import session

@@ -28,8 +28,7 @@ from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.demo.bank_database import create_database
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Program, Programs
+from tidegate.local_stack.parts.programs import DatabaseName, Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.spark_consumer.library.builder import stream as stream_builder
 from tidegate.spark_consumer.library.query import TidegateQuery

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.shared_stack import PATIENCE_S, open_shared_stack, run_producer, until
-from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import choose_ports
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.progress_codec import KEY_SCHEMA
 

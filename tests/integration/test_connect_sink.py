@@ -14,8 +14,7 @@ from benchmarks.peers.parts import fetch_peer_parts
 from tests.integration.shared_stack import PATIENCE_S, running, until
 from tests.tidy.printed_commands import blocks
 from tidegate.local_stack.parts.java import find_java
-from tidegate.local_stack.parts.ports import HOST, choose_ports
-from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
+from tidegate.local_stack.parts.process import HOST, ChildProcess, ProcessSpec, choose_ports
 
 pytestmark = [
     pytest.mark.integration, pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900),

@@ -25,7 +25,7 @@ from tests.integration.shared_stack import PATIENCE_S, now, run_consumer, runnin
 from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import choose_ports
 from tidegate.local_stack.parts.programs import Programs, quick_start
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -25,7 +25,7 @@ from tests.integration.shared_stack import (
 )
 from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.judge.log import fetch_commit_log, origin_number
-from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import choose_ports
 from tidegate.spark_consumer.errors import DataTopicChanged
 from tidegate.spark_consumer.library.query import QueryFailed
 

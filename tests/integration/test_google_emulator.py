@@ -29,10 +29,8 @@ from tidegate.local_stack.judge.cuts import compare_cuts, table_difference
 from tidegate.local_stack.judge.delta import DeltaReader
 from tidegate.local_stack.judge.source import SpannerSource
 from tidegate.local_stack.judge.topics import finished_stream_partitions
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.ports import choose_ports
-from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
-from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec, choose_ports
+from tidegate.local_stack.parts.programs import DatabaseName, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -15,8 +15,7 @@ from tests.hand_stream import HandStream
 from tests.integration.shared_stack import PATIENCE_S, gate, new_prefix, rows_of, wait_released
 from tests.topics import Change
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.programs import DatabaseName, Programs
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.checksums import origin_of
 from tidegate.spark_consumer.library.query import QueryFailed

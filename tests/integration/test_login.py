@@ -43,9 +43,8 @@ from tidegate.local_stack.demo.bank import ACCOUNT_COLUMNS, ACCOUNTS, STREAM
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_bank_database
 from tidegate.local_stack.parts import kafka_broker
 from tidegate.local_stack.parts import stack as parts_stack
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.secure_listener import SecureListener
+from tidegate.local_stack.parts.kafka_broker import SecureListener
+from tidegate.local_stack.parts.programs import DatabaseName, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -22,12 +22,10 @@ from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNT_COLUMNS, ACCOUNTS, STREAM
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_bank_database
 from tidegate.local_stack.parts import stack as parts_stack
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import candidates
 from tidegate.local_stack.parts.jvm_parts import JvmParts
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.schema_registry import SchemaRegistry
-from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.local_stack.parts.programs import DatabaseName, Programs
+from tidegate.local_stack.parts.stack import LocalStack, SchemaRegistry
 from tidegate.program.java import probe
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep, pytest.mark.timeout(1_200)]

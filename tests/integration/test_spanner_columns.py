@@ -20,7 +20,7 @@ from tests.integration.test_google_emulator import address  # noqa: F401 - a fix
 from tests.reading import decoded
 from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
-from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import DatabaseName
 from tidegate.producer.backfill.table_run import RunPlace
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, Mod

@@ -24,7 +24,7 @@ from benchmarks.consumer.feed import Feed, KafkaFeed
 from tidegate import spark_consumer
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import choose_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep, pytest.mark.timeout(2_400)]
 

@@ -25,7 +25,7 @@ from tests.hand_stream import HandStream, Ids
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
-from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import choose_ports
 
 PREFIX = "older"
 BATCHES = 3

@@ -23,9 +23,8 @@ from tidegate.local_stack.demo.bank_database import (
 )
 from tidegate.local_stack.demo.kills import CONSUMER_STEPS
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.programs import Programs, quick_start
+from tidegate.local_stack.parts.programs import DatabaseName, Programs, quick_start
 from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(2_400)]

@@ -19,8 +19,7 @@ import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 
 from tests.tidy.pages import REPOSITORY
-from tidegate.local_stack.parts.ivy_file import ivy_file
-from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
+from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts, ivy_file
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
 from tidegate.program.spark_versions import SPARK_LINES

@@ -36,10 +36,8 @@ from tidegate.local_stack.judge.events import (
     event_deliveries,
     event_rows,
 )
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Program, Programs
+from tidegate.local_stack.parts.programs import DatabaseName, Program, Programs, StepFollower
 from tidegate.local_stack.parts.stack import LocalStack
-from tidegate.local_stack.parts.steps import StepFollower
 
 if TYPE_CHECKING:
     from tidegate.local_stack.demo.run import DemoOptions

@@ -39,8 +39,7 @@ from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
 from tidegate.local_stack.judge.source import FirstRows
 from tidegate.local_stack.judge.topics import registry_schemas
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Program, Programs
+from tidegate.local_stack.parts.programs import DatabaseName, Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 
 _PREFIX = "chaos"

@@ -18,10 +18,10 @@ from benchmarks.peers.parts import PeerParts, fetch_peer_parts
 from benchmarks.peers.worker import AS_DEBEZIUM, worker_program
 from spanner_simulator import Simulator
 from tidegate.local_stack.errors import FetchError
-from tidegate.local_stack.parts import ivy
-from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts import jvm_parts
 from tidegate.local_stack.parts.java import Java
 from tidegate.local_stack.parts.process import ProcessSpec
+from tidegate.local_stack.parts.programs import DatabaseName
 from tidegate.schemas.instants import parse_rfc3339_ns
 
 DATABASE = DatabaseName("127.0.0.1:9010", instance="peers", database="peers")
@@ -138,7 +138,7 @@ exit {code}
 @pytest.fixture
 def java_of(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(ivy, "find_ivy_jar", lambda: Path("ivy.jar"))
+    monkeypatch.setattr(jvm_parts, "find_ivy_jar", lambda: Path("ivy.jar"))
 
     def write(code):
         program = tmp_path / f"java-{code}"

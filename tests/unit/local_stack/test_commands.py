@@ -25,7 +25,7 @@ from tidegate.local_stack.config import LocalStackConfig, load_config
 from tidegate.local_stack.demo.bank import STREAM
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.errors import LocalStackError, PartFailedError
-from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import DatabaseName
 from tidegate.local_stack.show import changelog_rows, mirror_rows, rows_table, wait_for_key
 from tidegate.local_stack.up import Sample, UpFolder, keep_up, sample_snippet
 from tidegate.producer.config import ProducerConfig

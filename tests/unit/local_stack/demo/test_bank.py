@@ -39,7 +39,7 @@ from tidegate.local_stack.demo.workload import Pace, Progress, Tickets, run_work
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.log import fetch_commit_log
 from tidegate.local_stack.judge.source import SpannerSource
-from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import DatabaseName
 
 BANK = Bank(accounts=3, seed=7)
 

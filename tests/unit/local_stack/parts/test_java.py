@@ -23,8 +23,7 @@ from tidegate.local_stack.errors import (
     PartFailedError,
 )
 from tidegate.local_stack.parts import class_recording as class_recording_module
-from tidegate.local_stack.parts import ivy, jvm_parts
-from tidegate.local_stack.parts import spark_start as spark_start_module
+from tidegate.local_stack.parts import jvm_parts
 from tidegate.local_stack.parts.class_archives import SILENT, ClassArchives, class_archives
 from tidegate.local_stack.parts.class_recording import are_class_archives_made, make_class_archives
 from tidegate.local_stack.parts.java import (
@@ -42,7 +41,7 @@ from tidegate.local_stack.parts.jvm_parts import (
     fetched_jvm_parts,
 )
 from tidegate.local_stack.parts.kafka_broker import BROKER, FORMATTER
-from tidegate.local_stack.parts.schema_registry import REGISTRY
+from tidegate.local_stack.parts.stack import REGISTRY
 from tidegate.program import java as java_module
 from tidegate.program import spark_versions
 from tidegate.program.java import java_max
@@ -101,8 +100,8 @@ def test_home_is_behind_links(tmp_path):
 def test_the_list_of_jars_is_one_of_the_installed_spark(line, monkeypatch, capsysbinary):
     """The image's build writes it to a file."""
     monkeypatch.setattr(spark_versions, "installed_line", lambda: line)
-    monkeypatch.delitem(sys.modules, "tidegate.local_stack.parts.ivy_file", raising=False)
-    runpy.run_module("tidegate.local_stack.parts.ivy_file", run_name="__main__")
+    monkeypatch.delitem(sys.modules, "tidegate.local_stack.parts.jvm_parts", raising=False)
+    runpy.run_module("tidegate.local_stack.parts.jvm_parts", run_name="__main__")
     found = ElementTree.fromstring(capsysbinary.readouterr().out).iter("dependency")
     jars = {one.get("name"): one.get("rev") for one in found}
     assert jars[f"delta-spark_{line.minor}_2.13"] == DELTA
@@ -312,10 +311,10 @@ def test_the_cache_follows_the_environment():
 
 def test_ivy_comes_with_pyspark(monkeypatch):
     pytest.importorskip("pyspark")
-    assert ivy.find_ivy_jar().name.startswith("ivy-")
-    monkeypatch.setattr(ivy.importlib.util, "find_spec", lambda _name: None)
+    assert jvm_parts.find_ivy_jar().name.startswith("ivy-")
+    monkeypatch.setattr(jvm_parts.importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(FetchError, match=r"pip install 'tidegate\[local\]'"):
-        ivy.find_ivy_jar()
+        jvm_parts.find_ivy_jar()
 
 
 @pytest.fixture
@@ -510,13 +509,13 @@ def test_java_has_ended_when_it_ends(
         asked.update(settings)
         return session
 
-    monkeypatch.setattr(spark_start_module, "local_session", local_session)
+    monkeypatch.setattr(class_recording_module, "local_session", local_session)
     steps = MagicMock()
     for name, step in (("work", session.sql), ("stop", session.stop), ("wait", java.wait)):
         steps.attach_mock(step, name)
     steps.attach_mock(java.stdin.close, "end")
 
-    ended = spark_start_module.main(
+    ended = class_recording_module.main(
         ["--jars", "/a.jar", "--folder", str(tmp_path), "--java-options=-Xmx1g"]
     )
 

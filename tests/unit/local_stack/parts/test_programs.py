@@ -18,11 +18,17 @@ import pytest
 
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.parts import programs as programs_module
-from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.kafka_broker import SecureListener
 from tidegate.local_stack.parts.process import SUPERVISOR, Cancelled, ChildProcess, ProcessSpec
-from tidegate.local_stack.parts.programs import Program, Programs
-from tidegate.local_stack.parts.secure_listener import SecureListener
-from tidegate.local_stack.parts.steps import StepFollower, last_step, step_of, wait_for_step
+from tidegate.local_stack.parts.programs import (
+    DatabaseName,
+    Program,
+    Programs,
+    StepFollower,
+    last_step,
+    step_of,
+    wait_for_step,
+)
 
 PATIENCE_S = 20.0
 

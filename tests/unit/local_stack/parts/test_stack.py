@@ -16,20 +16,14 @@ import pytest
 
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.errors import JavaMissingError, PartFailedError, PortTakenError
-from tidegate.local_stack.parts import ports as ports_module
-from tidegate.local_stack.parts import simulator as simulator_module
+from tidegate.local_stack.parts import process as process_module
 from tidegate.local_stack.parts import stack as stack_module
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import Java
 from tidegate.local_stack.parts.jvm_parts import JvmParts
-from tidegate.local_stack.parts.kafka_broker import KafkaBroker, _new_cluster_id
-from tidegate.local_stack.parts.ports import HOST, accepts, choose_ports
-from tidegate.local_stack.parts.process import Cancelled
-from tidegate.local_stack.parts.schema_registry import SchemaRegistry
-from tidegate.local_stack.parts.secure_listener import SecureListener
-from tidegate.local_stack.parts.settings_file import as_toml, write_settings_file
-from tidegate.local_stack.parts.simulator import SpannerSimulator
-from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.local_stack.parts.kafka_broker import KafkaBroker, SecureListener, _new_cluster_id
+from tidegate.local_stack.parts.process import HOST, Cancelled, accepts, choose_ports
+from tidegate.local_stack.parts.programs import DatabaseName, as_toml, write_settings_file
+from tidegate.local_stack.parts.stack import LocalStack, SchemaRegistry, SpannerSimulator
 
 
 class Part:
@@ -233,9 +227,9 @@ def make_simulator(tmp_path, **more) -> SpannerSimulator:
 @pytest.mark.parametrize("said", ["", "hello\n", "{}\n", "[]\n", '{"grpc": "x"}\n'])
 def test_it_learns_where_the_simulator_listens(said):
     whole = '{"grpc": "127.0.0.1:11", "control": "127.0.0.1:12"}\n'
-    assert ("127.0.0.1:11", "127.0.0.1:12") == simulator_module._addresses(whole)
+    assert ("127.0.0.1:11", "127.0.0.1:12") == stack_module._addresses(whole)
     with pytest.raises(PartFailedError, match="instead of its addresses"):
-        simulator_module._addresses(said)
+        stack_module._addresses(said)
 
 
 CALL = "from tidegate.local_stack.parts.simulator_program import main; main()"
@@ -287,7 +281,7 @@ def test_free_ports_are_different_usable_and_below_those_of_connections():
 
 
 def test_where_no_such_port_is_free_the_system_chooses(listener, monkeypatch):
-    monkeypatch.setattr(ports_module, "_LISTENING", [listener.getsockname()[1]])
+    monkeypatch.setattr(process_module, "_LISTENING", [listener.getsockname()[1]])
     assert choose_ports({"x": 0})["x"] != listener.getsockname()[1]
 
 

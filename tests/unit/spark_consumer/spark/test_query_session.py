@@ -15,7 +15,7 @@ import pytest
 import structlog
 from py4j.protocol import Py4JError
 
-from tidegate.local_stack.parts.ivy_file import ivy_file
+from tidegate.local_stack.parts.jvm_parts import ivy_file
 from tidegate.program.spark_versions import DELTA_PYTHON, SPARK_LINES, installed_line
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import SPARK_PACKAGES
