@@ -19,9 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tidegate.local_stack.config import LocalStackConfig
-from tidegate.producer.commands.command_rules import COMMAND_RULES, CommandRule
-from tidegate.producer.commands.stream_state import StreamState
-from tidegate.producer.commands.stream_transitions import drawing
+from tidegate.producer.cli.stream_states import COMMAND_RULES, CommandRule, StreamState, drawing
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
 from tidegate.program.java import JAVA_MIN

@@ -1,7 +1,7 @@
 """The producer fleet: reads a change stream's stream partitions and publishes them to Kafka.
 
 `core/` decides (pure state machines), `driver/` runs threads and time, `translation/` makes
-messages of records, `spanner/` and `kafka/` hold the adapters, `app` wires them.
+messages of records, `spanner/` and `kafka/` hold the adapters, `cli/` wires them.
 
 Start it with `tidegate-producer run` or `python -m tidegate.producer`.
 """

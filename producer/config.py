@@ -1,61 +1,51 @@
 """The producer's settings: a TOML file, over it the environment, over it flags.
 
-`tidegate.program.settings` reads them.  They go as far as `commands`; modules below get plain
-values.
+`tidegate.program.settings` reads them.  They go as far as `cli`; modules below get plain values.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from tidegate.producer.owned_options import OWNED_KAFKA_OPTIONS
-from tidegate.producer.source_config import (
-    NOT_OF_FILES,
-    FilesSource,
-    files_source,
-    unfit_for_files,
-)
-from tidegate.program.settings_stream import StreamSettings
+from tidegate.producer.source_config import SourceSettings, listed
+from tidegate.program.settings_stream import KAFKA_PANEL, LOG_PANEL
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.progress import PROGRESS_VERSION, TimestampForm
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames, TopicTemplate
 
-_ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
-_PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
-_STREAM = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
 _MOD_TYPES = ("insert", "update", "delete")
-_PLAINTEXT = "http://"
-_ADDRESS = re.compile(r"(?:http://)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?:[0-9]{1,5}")
-_REPLICA = re.compile(r"[a-z][a-z0-9-]{0,62}(?::(?:READ_ONLY|READ_WRITE))?")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _INSTANTS_END_NS = 1 << 63
 
+_OWNED_KAFKA_OPTIONS = """
+acks allow.auto.create.topics auto.commit.* auto.offset.reset bootstrap.servers
+delivery.report.only.error delivery.timeout.ms dr_cb dr_msg_cb enable.auto.commit
+enable.auto.offset.store enable.gapless.guarantee enable.idempotence enable.partition.eof
+error_cb group.* heartbeat.interval.ms isolation.level message.max.bytes message.timeout.ms
+metadata.broker.list on_delivery partition.assignment.strategy partitioner
+produce.offset.report queuing.strategy request.required.acks session.timeout.ms test.mock.*
+topic.blacklist transaction.timeout.ms transactional.id
+"""
+"""Options of the Kafka client that the producer sets itself; `*` matches any text."""
 
-def listed(text: str, *, separator: str = ",") -> tuple[str, ...]:
-    """Return the parts of a setting that is a list."""
-    return tuple(part.strip() for part in text.split(separator) if part.strip())
 
-
-class ProducerConfig(StreamSettings):
+class ProducerConfig(SourceSettings):
     """Every setting of `tidegate-producer run`; make one with `load`."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_PRODUCER_")
     help_command: ClassVar[str] = "tidegate-producer run --help"
-    owned_kafka_options: ClassVar[frozenset[str]] = OWNED_KAFKA_OPTIONS
+    owned_kafka_options: ClassVar[frozenset[str]] = frozenset(_OWNED_KAFKA_OPTIONS.split())
     list_separators: ClassVar[Mapping[str, str]] = {
-        **StreamSettings.list_separators,
-        "directed_reads": ",",
+        **SourceSettings.list_separators,
         "backfill": ",",
         "tables": ",",
         "tables_left_out": ",",
@@ -63,70 +53,28 @@ class ProducerConfig(StreamSettings):
         "mod_types": ",",
         "tags_left_out": ";",
     }
-    needs_source: ClassVar[bool] = True
-    """Whether the settings must name a change stream, or files."""
+    panels: ClassVar[Mapping[str, str]] = {
+        "Spanner": (
+            "project instance database change_stream database_role credentials_file "
+            "spanner_endpoint spanner_ca_file spanner_client_cert spanner_client_key "
+            "spanner_emulator_host rpc_priority request_tag directed_reads heartbeat_ms"
+        ),
+        "Kafka": (
+            f"{KAFKA_PANEL} slots topic_partitions replication_factor progress_version "
+            "progress_history_hours"
+        ),
+        "What is published": (
+            "start backfill end tables tables_left_out columns_left_out mod_types tags_left_out "
+            "system_transactions_left_out timestamps envelope value_format key_format tombstones "
+            "poison"
+        ),
+        "Workers and limits": (
+            "worker commit_interval_ms session_timeout_ms transaction_timeout_ms leave_on_stop "
+            "open_queries_max drift_ms_max inflight_bytes_max"
+        ),
+        "Logs and metrics": f"{LOG_PANEL} metrics_details",
+    }
 
-    source: dict[str, JsonValue] = Field(
-        default={}, description=(
-            'What is read, if it is not Spanner: a table with `kind` and, for "datastream", '
-            "`location`, `poll_seconds`, `open_minutes`, `lateness_seconds`, `late_hours`, "
-            "`uuids_max`, `keys`, `backfills` and `servers`"
-        ),
-    )  # fmt: skip
-    project: str = Field(description="Google Cloud project")
-    instance: str = Field(description="Spanner instance")
-    database: str = Field(description="Spanner database")
-    change_stream: str = Field(description="Name as in CREATE CHANGE STREAM")
-    database_role: str = Field(
-        default="", description="Role for fine-grained access control; empty: none"
-    )
-    spanner_emulator_host: str = Field(
-        default="",
-        description="host:port of an emulator, in plaintext; else SPANNER_EMULATOR_HOST, if set",
-    )
-    spanner_endpoint: str = Field(
-        default="spanner.googleapis.com:443",
-        description=(
-            "host:port of Spanner's API: a regional endpoint, or one in your own network; with "
-            "http:// in front it is reached in plaintext and without credentials"
-        ),
-    )
-    spanner_ca_file: Path | None = Field(
-        default=None,
-        description=(
-            "PEM file with the authority of a Spanner Omni deployment; without one, those that "
-            "the host trusts"
-        ),
-    )
-    spanner_client_cert: Path | None = Field(
-        default=None, description="PEM file with the certificate of a user of Spanner Omni"
-    )
-    spanner_client_key: Path | None = Field(
-        default=None, description="PEM file with the private key of that certificate"
-    )
-    credentials_file: Path | None = Field(
-        default=None,
-        description=(
-            "JSON file with the credentials for Spanner; without one, the host's default "
-            "credentials"
-        ),
-    )
-    rpc_priority: Literal["", "low", "medium", "high"] = Field(
-        default="",
-        description="Priority of the queries in Spanner; empty: Spanner's default, which is high",
-    )
-    request_tag: str = Field(
-        default="",
-        max_length=50,
-        description="Tag of the queries, for Spanner's query statistics; empty: none",
-    )
-    directed_reads: str = Field(
-        default="",
-        description=(
-            "Replicas that queries are sent to, the preferred first, comma-separated: a location "
-            "such as us-east4, or with a type us-east4:READ_ONLY; empty: Spanner chooses"
-        ),
-    )
     worker: str = Field(
         default_factory=socket.gethostname,
         description=(
@@ -302,32 +250,10 @@ class ProducerConfig(StreamSettings):
         ),
     )
 
-    @model_validator(mode="before")
+    @field_validator("worker")
     @classmethod
-    def _check_source(cls, values: Any) -> Any:
-        source = values.get("source") if isinstance(values, dict) else None
-        if not isinstance(source, dict) or source.get("kind") != "datastream":
-            return values
-        if faults := unfit_for_files(values):
-            raise ValueError("; ".join(faults))
-        return {**NOT_OF_FILES, **values}
-
-    @field_validator("source")
-    @classmethod
-    def _check_files(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        files_source(value)
-        return value
-
-    @field_validator("project", "instance", "database", "change_stream", "worker")
-    @classmethod
-    def _check_name(cls, value: str, info: Any) -> str:
-        patterns = {"change_stream": _STREAM, "worker": _WORKER, "project": _PROJECT}
-        if not value and not cls.needs_source:
-            return value
-        # Database ids may hold underscores; instance ids may not.
-        pattern = patterns.get(info.field_name, _ID)
-        text = value.replace("_", "-") if info.field_name == "database" else value
-        if not pattern.fullmatch(text):
+    def _check_worker(cls, value: str) -> str:
+        if (value or cls.needs_source) and not _WORKER.fullmatch(value):
             raise ValueError(f"{value!r} is not a valid name")
         return value
 
@@ -342,13 +268,6 @@ class ProducerConfig(StreamSettings):
             if not 0 <= instant_ns < _INSTANTS_END_NS:
                 # Progress records hold 64-bit nanoseconds, order keys nothing before 1970.
                 raise ValueError(f"{value!r} is not between 1970-01-01 and 2262-04-11")
-        return value
-
-    @field_validator("spanner_endpoint")
-    @classmethod
-    def _check_endpoint(cls, value: str) -> str:
-        if not _ADDRESS.fullmatch(value):
-            raise ValueError(f"{value!r} is not a host and a port such as spanner.example:443")
         return value
 
     @field_validator("mod_types")
@@ -368,34 +287,11 @@ class ProducerConfig(StreamSettings):
             raise ValueError(f"{wrong[0]!r} is not table.column")
         return value
 
-    @field_validator("request_tag")
-    @classmethod
-    def _check_tag(cls, value: str) -> str:
-        if not value.isprintable():
-            raise ValueError("must be printable text")
-        return value
-
-    @field_validator("directed_reads")
-    @classmethod
-    def _check_replicas(cls, value: str) -> str:
-        for one in listed(value):
-            if not _REPLICA.fullmatch(one):
-                raise ValueError(f"{one!r} is not a location, or location:READ_ONLY")
-        return value
-
     @model_validator(mode="after")
     def _check_together(self) -> ProducerConfig:
         start_ns, end_ns = self.start_ns, self.end_ns
         if start_ns is not None and end_ns is not None and end_ns < start_ns:
             raise ValueError("end: is before start")
-        files = ("spanner_ca_file", "spanner_client_cert", "spanner_client_key")
-        ca_file, cert, key = (getattr(self, name) for name in files)
-        if (cert is None) != (key is None):
-            raise ValueError("spanner_client_cert: it and spanner_client_key need each other")
-        if (ca_file or cert) and self.spanner_endpoint.startswith(_PLAINTEXT):
-            raise ValueError(
-                "spanner_endpoint: http:// is plaintext: leave it out, or the files of TLS"
-            )
         if 0 < self.drift_ms_max < 10 * self.heartbeat_ms:
             raise ValueError("drift_ms_max: must be 0 or at least ten times heartbeat_ms")
         if self.poison == "park" and self.progress_version == 1:
@@ -429,49 +325,10 @@ class ProducerConfig(StreamSettings):
         template = TopicTemplate.parse(self.topic_template, database=self.database)
         return TopicNames(self.prefix, template.text)
 
-    @property
-    def names_source(self) -> bool:
-        """Whether it is known what the stream is read from."""
-        names = (self.project, self.instance, self.database, self.change_stream)
-        return self.files is not None or all(names)
-
-    @property
-    def files(self) -> FilesSource | None:
-        """The files that are read; None for Spanner."""
-        return files_source(self.source)
-
     def _leaves_out(self, column: str) -> bool:
         """Whether some table may lack a column."""
         patterns = [one.rpartition(".")[2] for one in listed(self.columns_left_out)]
         return any(fnmatchcase(column, one.casefold()) for one in patterns)
-
-    @property
-    def database_path(self) -> str:
-        """The database's full name."""
-        return f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
-
-    @property
-    def stream_path(self) -> str:
-        """The change stream's full name, as `StreamStarted` records it; of files their location."""
-        if self.files is not None:
-            return f"datastream/{self.files.location.rstrip('/')}"
-        return f"{self.database_path}/changeStreams/{self.change_stream}"
-
-    @property
-    def plaintext_host(self) -> str:
-        """`host:port` of what is reached in plaintext; empty for the service.
-
-        An emulator or simulator, or Spanner Omni in plaintext.
-        """
-        emulator = self.spanner_emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
-        plain = self.spanner_endpoint.removeprefix(_PLAINTEXT)
-        return emulator or (plain if plain != self.spanner_endpoint else "")
-
-    @property
-    def replicas(self) -> tuple[tuple[str, str], ...]:
-        """The setting `directed_reads`, as (location, type or "")."""
-        parts = [one.partition(":") for one in listed(self.directed_reads)]
-        return tuple((location, kind) for location, _, kind in parts)
 
     @property
     def timestamp_form(self) -> TimestampForm:
@@ -487,3 +344,64 @@ class ProducerConfig(StreamSettings):
     def start_ns(self) -> int | None:
         """The stream's start in nanoseconds since 1970, or None for one that starts now."""
         return None if self.start == "now" else parse_rfc3339_ns(self.start)
+
+
+DISCOVER_FLAGS = (
+    "project",
+    "instance",
+    "database",
+    "change_stream",
+    "database_role",
+    "spanner_emulator_host",
+    "spanner_endpoint",
+    "spanner_ca_file",
+    "spanner_client_cert",
+    "spanner_client_key",
+    "credentials_file",
+    "log_level",
+    "log_format",
+)
+"""The settings that are flags of `discover`."""
+
+
+def _may_be_missing(name: str) -> Any:
+    return Field(default="", description=ProducerConfig.model_fields[name].description)
+
+
+class FleetConfig(ProducerConfig):
+    """Settings of a command that reads what a fleet has published: Kafka's and the registry's.
+
+    Where they name the stream's source, that is compared with the recorded stream.
+    """
+
+    needs_source: ClassVar[bool] = False
+
+    project: str = _may_be_missing("project")
+    instance: str = _may_be_missing("instance")
+    database: str = _may_be_missing("database")
+    change_stream: str = _may_be_missing("change_stream")
+
+
+class DiscoverConfig(ProducerConfig):
+    """Settings that name a database."""
+
+    help_command: ClassVar[str] = "tidegate-producer discover --help"
+
+    bootstrap_servers: str = Field(default="", description="Not used")
+    registry_url: str = Field(default="", description="Not used")
+    prefix: str = Field(default="discover", description="Not used")
+    change_stream: str = Field(
+        default="", description="Change stream to look at; empty: all of the database"
+    )
+
+    @field_validator("project", "instance", "database", "change_stream")
+    @classmethod
+    def _check_name(cls, value: str, info: Any) -> str:
+        if info.field_name == "change_stream" and not value:
+            return value
+        return super()._check_name(value, info)
+
+    @field_validator("worker")
+    @classmethod
+    def _check_worker(cls, value: str) -> str:
+        return super()._check_worker(value) if value else value

@@ -1,4 +1,4 @@
-"""The table `[source]` of the settings: what a stream is read from, if it is not Spanner.
+"""The settings of a stream's source: Spanner, or the files of a Datastream stream.
 
 [source]
 kind = "datastream"
@@ -7,12 +7,23 @@ location = "gs://bucket/path"
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
 
@@ -20,6 +31,12 @@ _NAMES = {"project": "datastream", "instance": "datastream", "database": "datast
 NOT_OF_FILES = {**_NAMES, "change_stream": "files"}
 """Settings of Spanner, and what stands in their place where files are read."""
 
+_ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
+_PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
+_STREAM = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
+_PLAINTEXT = "http://"
+_ADDRESS = re.compile(r"(?:http://)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?:[0-9]{1,5}")
+_REPLICA = re.compile(r"[a-z][a-z0-9-]{0,62}(?::(?:READ_ONLY|READ_WRITE))?")
 _SERVER = re.compile(r"([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})(?::([0-9]{1,18}))?")
 _DEFAULTS: dict[str, Any] = {
     "envelope": "tidegate",
@@ -157,3 +174,184 @@ def _faults(error: ValidationError) -> list[str]:
             case _:
                 lines.append(f"{name}: {entry['msg']}")
     return lines
+
+
+def listed(text: str, *, separator: str = ",") -> tuple[str, ...]:
+    """Return the parts of a setting that is a list."""
+    return tuple(part.strip() for part in text.split(separator) if part.strip())
+
+
+class SourceSettings(StreamSettings):
+    """What a stream is read from, and how."""
+
+    list_separators: ClassVar[Mapping[str, str]] = {
+        **StreamSettings.list_separators,
+        "directed_reads": ",",
+    }
+    needs_source: ClassVar[bool] = True
+    """Whether the settings must name a change stream, or files."""
+
+    source: dict[str, JsonValue] = Field(
+        default={}, description=(
+            'What is read, if it is not Spanner: a table with `kind` and, for "datastream", '
+            "`location`, `poll_seconds`, `open_minutes`, `lateness_seconds`, `late_hours`, "
+            "`uuids_max`, `keys`, `backfills` and `servers`"
+        ),
+    )  # fmt: skip
+    project: str = Field(description="Google Cloud project")
+    instance: str = Field(description="Spanner instance")
+    database: str = Field(description="Spanner database")
+    change_stream: str = Field(description="Name as in CREATE CHANGE STREAM")
+    database_role: str = Field(
+        default="", description="Role for fine-grained access control; empty: none"
+    )
+    spanner_emulator_host: str = Field(
+        default="",
+        description="host:port of an emulator, in plaintext; else SPANNER_EMULATOR_HOST, if set",
+    )
+    spanner_endpoint: str = Field(
+        default="spanner.googleapis.com:443",
+        description=(
+            "host:port of Spanner's API: a regional endpoint, or one in your own network; with "
+            "http:// in front it is reached in plaintext and without credentials"
+        ),
+    )
+    spanner_ca_file: Path | None = Field(
+        default=None,
+        description=(
+            "PEM file with the authority of a Spanner Omni deployment; without one, those that "
+            "the host trusts"
+        ),
+    )
+    spanner_client_cert: Path | None = Field(
+        default=None, description="PEM file with the certificate of a user of Spanner Omni"
+    )
+    spanner_client_key: Path | None = Field(
+        default=None, description="PEM file with the private key of that certificate"
+    )
+    credentials_file: Path | None = Field(
+        default=None,
+        description=(
+            "JSON file with the credentials for Spanner; without one, the host's default "
+            "credentials"
+        ),
+    )
+    rpc_priority: Literal["", "low", "medium", "high"] = Field(
+        default="",
+        description="Priority of the queries in Spanner; empty: Spanner's default, which is high",
+    )
+    request_tag: str = Field(
+        default="",
+        max_length=50,
+        description="Tag of the queries, for Spanner's query statistics; empty: none",
+    )
+    directed_reads: str = Field(
+        default="",
+        description=(
+            "Replicas that queries are sent to, the preferred first, comma-separated: a location "
+            "such as us-east4, or with a type us-east4:READ_ONLY; empty: Spanner chooses"
+        ),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_source(cls, values: Any) -> Any:
+        source = values.get("source") if isinstance(values, dict) else None
+        if not isinstance(source, dict) or source.get("kind") != "datastream":
+            return values
+        if faults := unfit_for_files(values):
+            raise ValueError("; ".join(faults))
+        return {**NOT_OF_FILES, **values}
+
+    @field_validator("source")
+    @classmethod
+    def _check_files(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        files_source(value)
+        return value
+
+    @field_validator("project", "instance", "database", "change_stream")
+    @classmethod
+    def _check_name(cls, value: str, info: Any) -> str:
+        patterns = {"change_stream": _STREAM, "project": _PROJECT}
+        if not value and not cls.needs_source:
+            return value
+        # Database ids may hold underscores; instance ids may not.
+        pattern = patterns.get(info.field_name, _ID)
+        text = value.replace("_", "-") if info.field_name == "database" else value
+        if not pattern.fullmatch(text):
+            raise ValueError(f"{value!r} is not a valid name")
+        return value
+
+    @field_validator("spanner_endpoint")
+    @classmethod
+    def _check_endpoint(cls, value: str) -> str:
+        if not _ADDRESS.fullmatch(value):
+            raise ValueError(f"{value!r} is not a host and a port such as spanner.example:443")
+        return value
+
+    @field_validator("request_tag")
+    @classmethod
+    def _check_tag(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("must be printable text")
+        return value
+
+    @field_validator("directed_reads")
+    @classmethod
+    def _check_replicas(cls, value: str) -> str:
+        for one in listed(value):
+            if not _REPLICA.fullmatch(one):
+                raise ValueError(f"{one!r} is not a location, or location:READ_ONLY")
+        return value
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        has_certificate = self.spanner_client_cert is not None
+        if has_certificate != (self.spanner_client_key is not None):
+            raise ValueError("spanner_client_cert: it and spanner_client_key need each other")
+        if (has_certificate or self.spanner_ca_file) and self.spanner_endpoint.startswith(
+            _PLAINTEXT
+        ):
+            raise ValueError(
+                "spanner_endpoint: http:// is plaintext: leave it out, or the files of TLS"
+            )
+        return self
+
+    @property
+    def names_source(self) -> bool:
+        """Whether it is known what the stream is read from."""
+        names = (self.project, self.instance, self.database, self.change_stream)
+        return self.files is not None or all(names)
+
+    @property
+    def files(self) -> FilesSource | None:
+        """The files that are read; None for Spanner."""
+        return files_source(self.source)
+
+    @property
+    def database_path(self) -> str:
+        """The database's full name."""
+        return f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
+
+    @property
+    def stream_path(self) -> str:
+        """The change stream's full name, as `StreamStarted` records it; of files their location."""
+        if self.files is not None:
+            return f"datastream/{self.files.location.rstrip('/')}"
+        return f"{self.database_path}/changeStreams/{self.change_stream}"
+
+    @property
+    def plaintext_host(self) -> str:
+        """`host:port` of what is reached in plaintext; empty for the service.
+
+        An emulator or simulator, or Spanner Omni in plaintext.
+        """
+        emulator = self.spanner_emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
+        plain = self.spanner_endpoint.removeprefix(_PLAINTEXT)
+        return emulator or (plain if plain != self.spanner_endpoint else "")
+
+    @property
+    def replicas(self) -> tuple[tuple[str, str], ...]:
+        """The setting `directed_reads`, as (location, type or "")."""
+        parts = [one.partition(":") for one in listed(self.directed_reads)]
+        return tuple((location, kind) for location, _, kind in parts)

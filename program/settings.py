@@ -61,6 +61,8 @@ class Settings(BaseSettings):
     """The command that lists every setting."""
     list_separators: ClassVar[Mapping[str, str]] = {}
     """What separates the entries of settings that are lists; a file may have them as arrays."""
+    panels: ClassVar[Mapping[str, str]] = {}
+    """The headings of `--help`, in their order, each with the names of its settings."""
 
     @classmethod
     def load(cls, file: Path | None = None, **flags: Any) -> Self:

@@ -41,6 +41,9 @@ _BEARER = "bearer.auth."
 _BEARER_FIELDS = frozenset({f"{_BEARER}logical.cluster", f"{_BEARER}identity.pool.id"})
 """What a registry asks for beside a token."""
 
+KAFKA_PANEL = "bootstrap_servers kafka_login registry_url registry_login prefix topic_template"
+LOG_PANEL = "log_level log_format openlineage metrics_host metrics_port"
+
 
 def _usable_prefix(value: str) -> str:
     try:
@@ -71,6 +74,10 @@ class StreamSettings(Settings):
     owned_kafka_options: ClassVar[frozenset[str]]
     """Options of the Kafka client that the program sets itself; `*` stands for any text."""
     list_separators: ClassVar[Mapping[str, str]] = {"bootstrap_servers": ","}
+    panels: ClassVar[Mapping[str, str]] = {
+        "Kafka": KAFKA_PANEL,
+        "Logs and metrics": LOG_PANEL,
+    }
 
     bootstrap_servers: str = Field(min_length=1, description="Kafka's host:port, comma-separated")
     registry_url: Annotated[str, AfterValidator(_plain_url)] = Field(

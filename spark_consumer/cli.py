@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tidegate.program.command_line import new_app, run_program
-from tidegate.program.logs import start_log, start_log_of_run
-from tidegate.program.settings_flags import ConfigFile, with_flags
+from tidegate.program.logs import start_log_of_run
+from tidegate.program.settings_flags import with_settings
 from tidegate.schemas.errors import ExitCode
 from tidegate.spark_consumer.commands import adopt as adopt_command
 from tidegate.spark_consumer.commands import audit as audit_command
@@ -31,26 +31,21 @@ app = new_app(
     description="Release changes from Kafka to Delta tables, in commit order, each exactly once."
 )
 
+_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
 
 @app.command()
-@with_flags(ConsumerConfig)
-def run(config: ConfigFile = None, **flags: Any) -> None:
+@with_settings(ConsumerConfig, log=start_log_of_run)
+def run(settings: ConsumerConfig) -> None:
     """Run the gate until it is stopped (SIGTERM, Ctrl-C), or until it has caught up."""
     begun_us = time.time_ns() // 1_000
-    settings = ConsumerConfig.load(config, **flags)
-    start_log_of_run(settings)
     run_command.run(settings, begun_us=begun_us)
 
 
 @app.command()
-@with_flags(ConsumerConfig)
-def adopt(
-    config: ConfigFile = None,
-    **flags: Any,
-) -> None:
+@with_settings(ConsumerConfig)
+def adopt(settings: ConsumerConfig) -> None:
     """Go on with an output in which others have changed rows; prints a line for each change."""
-    settings = ConsumerConfig.load(config, **flags)
-    start_log(settings)
     with _shown_steps("adopt step") as step:
         changes = adopt_command.adopt(settings, step=step)
     for change in changes:
@@ -58,15 +53,9 @@ def adopt(
 
 
 @app.command()
-@with_flags(ConsumerConfig)
-def audit(
-    config: ConfigFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    **flags: Any,
-) -> None:
+@with_settings(ConsumerConfig)
+def audit(settings: ConsumerConfig, as_json: _AsJson = False) -> None:
     """Prove the output complete against the stream's completion markers; exit 1 if it is not."""
-    settings = ConsumerConfig.load(config, **flags)
-    start_log(settings)
     with _shown_steps("audit step") as step:
         report = audit_command.audit(settings, step=step)
     if as_json:
@@ -94,7 +83,7 @@ def _shown_steps(event: str) -> Iterator[Callable[[str], None]]:
 @app.command()
 def status(
     checkpoint: Annotated[str, typer.Option("--checkpoint", help="Folder of the state.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Show how far the gate has come: the newest state of a checkpoint on this machine."""
     figures = status_command.status(checkpoint)

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from tidegate.program.settings_stream import KAFKA_PANEL, LOG_PANEL
 from tidegate.program.spark_versions import installed_line
 from tidegate.program.tokens import AWS, GOOGLE, NO_LOGIN
 from tidegate.schemas.change_schema import (
@@ -85,6 +86,25 @@ class ConsumerConfig(TableSettings):
         "jars": ",",
     }
     owned_kafka_options: ClassVar[frozenset[str]] = frozenset(REFUSED_OPTIONS)
+    panels: ClassVar[Mapping[str, str]] = {
+        "Kafka": KAFKA_PANEL,
+        "Output": (
+            "output checkpoint sinks until take_over on_mismatch on_bad_record catalog_schema "
+            "releases_kept compact_files_min target_file_bytes vacuum_retention_hours "
+            "vacuum_interval_ms"
+        ),
+        "Sinks": (
+            "mirror_interval_ms mirror_accepts history_prefix iceberg_catalog iceberg_namespace "
+            "ordered_topic ordered_topic_order ordered_topic_partitions ordered_topic_timeout_ms "
+            "datastream_files_format datastream_files_rows_max datastream_files_bytes_max"
+        ),
+        "Limits": (
+            "changes_per_batch_max bytes_per_batch_max trigger_interval_ms release_rows_max "
+            "release_bytes_max small_release_rows_max small_release_bytes_max"
+        ),
+        "Spark": "master packages jars java_options",
+        "Logs and metrics": LOG_PANEL,
+    }
 
     output: str = Field(min_length=1, description="Folder of the tables and release manifests")
     sinks: str = Field(

@@ -31,14 +31,14 @@ _LOADED = {
         "confluent_kafka.admin",
         "pyspark.sql",
         "tests.simulation.checking",
-        "tidegate.producer.commands.run",
+        "tidegate.producer.cli.run",
         "tidegate.spark_consumer.cli",
     ),
     "tidegate.producer": (
         "confluent_kafka.admin",
         "tidegate.producer.cli",
-        "tidegate.producer.commands.check",
-        "tidegate.producer.commands.run",
+        "tidegate.producer.cli.check",
+        "tidegate.producer.cli.run",
     ),
     "tidegate.spark_consumer": (
         "confluent_kafka.admin",

@@ -11,8 +11,7 @@ from unittest.mock import patch
 from confluent_kafka import Producer
 
 from tests.simulation.older_programs import OlderTranslator
-from tidegate.producer.cli import main
-from tidegate.producer.commands import parts
+from tidegate.producer.cli import main, parts
 from tidegate.producer.kafka import publisher
 from tidegate.schemas.topics import HEADER_ORIGIN
 

@@ -7,11 +7,8 @@ from types import ModuleType
 import pytest
 
 from tidegate.producer import accelerator
-from tidegate.producer.config import ProducerConfig
+from tidegate.producer.config import DISCOVER_FLAGS, DiscoverConfig, FleetConfig, ProducerConfig
 from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
-from tidegate.producer.discover_config import DISCOVER_FLAGS, DiscoverConfig
-from tidegate.producer.fleet_config import FleetConfig
-from tidegate.producer.owned_options import OWNED_KAFKA_OPTIONS
 from tidegate.program.settings import InvalidSettings
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import TimestampForm
@@ -175,7 +172,9 @@ def test_an_option_that_the_protocol_fixes_is_refused_by_name():
         "message.timeout.ms", "queuing.strategy", "topic.blacklist", "enable.partition.eof",
         "test.mock.num.brokers",
     }  # fmt: skip
-    for option in sorted(named | {name.replace("*", "x") for name in OWNED_KAFKA_OPTIONS}):
+    for option in sorted(
+        named | {name.replace("*", "x") for name in ProducerConfig.owned_kafka_options}
+    ):
         reported = faults(kafka_options={option: "x", "linger.ms": "7"})
         assert f"kafka_options: {option}: the guarantees rest on these" in reported
         assert "linger.ms" not in reported

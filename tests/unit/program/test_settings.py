@@ -12,10 +12,9 @@ from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 from typer.testing import CliRunner
 
-from tidegate.producer.config import ProducerConfig
-from tidegate.producer.discover_config import DiscoverConfig
+from tidegate.producer.config import DiscoverConfig, ProducerConfig
 from tidegate.program.settings import Settings, has_flag, variable_of
-from tidegate.program.settings_flags import ConfigFile, with_flags
+from tidegate.program.settings_flags import ConfigFile, with_flags, with_settings
 from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import ConsumerConfig
@@ -25,11 +24,13 @@ class Kettle(Settings):
     model_config = SettingsConfigDict(env_prefix="KETTLE_")
     help_command: ClassVar[str] = "kettle --help"
     list_separators: ClassVar[dict[str, str]] = {"cups": ",", "spices": ";", "shelves": ","}
+    panels: ClassVar[dict[str, str]] = {"Places": "shelf", "Looks": "colour litres"}
 
     owner: str = Field(description="Whose it is")
     code: SecretStr
     litres: int = Field(default=1, ge=1, description="How much it holds")
     colour: Literal["red", "blue"] = Field(default="red", description="Its colour")
+    whistles: bool = Field(default=False, description="Whether it whistles")
     shelf: Path = Field(default=Path("here"), description="Where it is")
     options: dict[str, SecretStr] = Field(default={}, description="More")
     cups: str = Field(default="", description="Cups, comma-separated")
@@ -143,7 +144,7 @@ def test_a_file_that_is_not_there_and_a_folder_are_named(tmp_path):
 def test_secrets_and_tables_have_no_flag():
     fields = Kettle.model_fields
     names = [name for name in fields if has_flag(fields[name])]
-    assert names == ["owner", "litres", "colour", "shelf", "cups", "spices"]
+    assert names == ["owner", "litres", "colour", "whistles", "shelf", "cups", "spices"]
     assert variable_of(Kettle, "litres") == "KETTLE_LITRES"
 
 
@@ -180,6 +181,13 @@ def test_each_list_of_the_programs_has_its_separator(settings):
     assert own == described
 
 
+@pytest.mark.parametrize("settings", [ProducerConfig, DiscoverConfig, ConsumerConfig])
+def test_each_flag_of_the_programs_is_under_one_heading(settings):
+    flags = [name for name, field in settings.model_fields.items() if has_flag(field)]
+    listed = [name for names in settings.panels.values() for name in names.split()]
+    assert sorted(listed) == sorted(flags)
+
+
 @pytest.fixture
 def invoke():
     app = typer.Typer()
@@ -193,6 +201,11 @@ def invoke():
         **flags: Any,
     ) -> None:
         given.append({"loud": loud, "config": config, **flags})
+
+    @app.command()
+    @with_settings(Kettle, log=lambda settings: given.append({"log": settings.owner}))
+    def pour(settings: Kettle, cup: Annotated[str, typer.Argument()]) -> None:
+        given.append({"settings": settings, "cup": cup})
 
     @app.command()
     @with_flags(Kettle, only=("shelf",))
@@ -210,9 +223,18 @@ def test_flags_arrive_in_their_type_and_those_that_are_not_given_as_none(invoke)
     result, given = invoke("boil", "--owner", "me", "--litres", "2", "--loud", "--shelf", "a")
     assert result.exit_code == 0, result.output
     wanted = {"loud": True, "config": None, "owner": "me", "litres": 2, "shelf": Path("a")}
-    assert given == [{**wanted, **dict.fromkeys(("colour", "cups", "spices"))}]
+    assert given == [{**wanted, **dict.fromkeys(("colour", "whistles", "cups", "spices"))}]
     assert invoke("show", "--shelf", "b")[1][-1] == {"shelf": Path("b")}
     assert invoke("show", "--litres", "1")[0].exit_code == 2
+
+
+def test_a_command_gets_its_settings_after_their_log_was_started(invoke, file, monkeypatch):
+    monkeypatch.setenv("KETTLE_CODE", "hush")
+    config = str(file('owner = "file"\nlitres = 3\n'))
+    result, given = invoke("pour", "mug", "--config", config, "--owner", "me")
+    assert result.exit_code == 0, result.output
+    settings = Kettle.load(owner="me", litres=3)
+    assert given == [{"log": "me"}, {"settings": settings, "cup": "mug"}]
 
 
 def test_help_describes_every_setting_but_no_secret_and_no_table(invoke):
@@ -220,6 +242,11 @@ def test_help_describes_every_setting_but_no_secret_and_no_table(invoke):
     for line in ("How much it holds. Default: 1.", "Where it is. Default: here.", "Whose it is."):
         assert line in text
     assert re.search(r"--colour +red\|blue", text)
+    assert re.search(r"--whistles +true\|false", text)
+    # Headings are in their order, each with its settings; the others are with the command's own.
+    places = [text.index(part) for part in ("─ Options", "--owner", "─ Places", "--shelf")]
+    assert places == sorted(places)
+    assert text.index("--shelf") < text.index("─ Looks") < text.index("--colour")
     assert "--code" not in text
     assert "--options" not in text
 

@@ -270,8 +270,8 @@ WORKER = """
 import sys
 import time
 import tidegate.producer.cli
-import tidegate.producer.commands.run
-import tidegate.producer.commands.spanner_source
+import tidegate.producer.cli.run
+import tidegate.producer.cli.source
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest
 assert ExecuteSqlRequest.pb()(sql="SELECT 1").SerializeToString()
 loaded = [name for name in sys.modules if name.startswith("google.cloud.spanner")]

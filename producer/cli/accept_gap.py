@@ -1,0 +1,222 @@
+"""`tidegate-producer accept-gap`: goes on behind changes that expired before they were read.
+
+Offline: the fleet is stopped.  It finds the stream partitions that an expired position stops, asks
+Spanner what of them can still be read, and shows what would be lost.  Once that is accepted, it
+joins the group as its only member and writes it down in one transaction.  Whatever ends it before
+the commit leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.lineage.errors import is_expired
+from tidegate.lineage.fleet_view import FleetView
+from tidegate.producer.cli.alone import join, require_no_worker
+from tidegate.producer.cli.environment import Environment, find_environment
+from tidegate.producer.cli.fleet_reader import FleetReader
+from tidegate.producer.cli.parts import prepare
+from tidegate.producer.cli.report import Progress, Report, no_progress
+from tidegate.producer.cli.stream_states import Command, require_command
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
+from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap
+from tidegate.producer.errors import QueryError
+from tidegate.producer.spanner.validate import setup_error
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
+from tidegate.schemas.progress import PartitionGap, TokenSnapshot
+from tidegate.schemas.topics import slot_of
+
+NAME = "accept-gap"
+"""Its worker name: a second run fences the first one, and ends what it left open."""
+
+MARGIN_S = 600
+"""By default: so long workers may take to start before the new position expires as well."""
+
+_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredPartition:
+    """A stream partition and what is lost of it: `lost_from` <= commit time < `lost_until`."""
+
+    token: str
+    slot: int
+    lost_from: str
+    lost_until: str
+    lost_s: float
+    stopped_since: str | None
+    """When a heartbeat first said that it is stopped, as far as that is still known."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GapReport(Report):
+    """What was accepted, or would be."""
+
+    stream: str
+    dry_run: bool
+    accepted_by: str
+    partitions: list[ExpiredPartition] = field(default_factory=list)
+    accepted: bool = False
+
+    def shown(self) -> RenderableType:
+        """Return a table of what is lost, or would be."""
+        verb = "is lost" if self.accepted else "would be lost"
+        table = Table("token", "slot", "from", "until", "stopped since", title=f"What {verb}")
+        for expired in self.partitions:
+            since = expired.stopped_since or "unknown"
+            table.add_row(
+                escape(expired.token),
+                str(expired.slot),
+                expired.lost_from,
+                expired.lost_until,
+                since,
+            )
+        if not self.accepted:
+            return table
+        return Group(table, f"Accepted by {escape(self.accepted_by)}. Start the workers now.")
+
+
+def accept_gap(
+    config: ProducerConfig,
+    *,
+    token: str = "",
+    accepted_by: str = "",
+    margin_s: int = MARGIN_S,
+    dry_run: bool = False,
+    confirm: Callable[[GapReport], bool],
+    progress: Progress = no_progress,
+) -> GapReport:
+    """Accept the loss of what has expired, of one stream partition or of all.
+
+    `confirm` is shown what would be lost; nothing is changed if it says no.  A dry run creates no
+    topic, registers no schema and asks nothing.
+    `progress` is called with what is being done and how many stream partitions are done.
+    Raises ConfigError while workers are in the group, and for what is not stopped by an expired
+    position; CommandRefused if nothing is; EndedInGap for one that cannot be read on;
+    GapNotAccepted if the transaction failed.
+    """
+    if config.progress_version < _VERSION:
+        raise ConfigError(
+            f"progress_version {config.progress_version} cannot record accepted gaps",
+            hint="Upgrade all workers and readers, then set it to 3",
+        )
+    config = config.model_copy(update={"worker": NAME, "poison": "stop"})
+    with ExitStack() as exits:
+        found = exits.enter_context(closing(find_environment(config)))
+        if config.files is not None:
+            raise ConfigError(
+                "nothing expires unread in a stream of files",
+                hint="A stream partition that stopped names its file: replace the file, or park",
+            )
+        if found.source.description.has_key_moves:
+            raise ConfigError(
+                "a gap cannot be accepted where keys move between stream partitions",
+                hint=(
+                    "What began in the gap would always be missing: start a new stream, with "
+                    "another prefix"
+                ),
+            )
+        progress("reading the progress topic", 0)
+        with closing(FleetReader(config)) as reader:
+            fleet = reader.read()
+            require_command(Command.ACCEPT_GAP, fleet, reader.members())
+        view, started = fleet.view, fleet.started
+        chosen = _choose(view, token)
+        find = partial(
+            find_gap,
+            found.source.stream,
+            margin_us=margin_s * US_PER_SECOND,
+            end_ns=started.end_ns,
+            accepted_by=accepted_by,
+        )
+        gaps = _find_gaps(found, chosen, find, progress)
+        partitions = [_described(view, gap) for gap in gaps]
+        report = GapReport(started.stream, dry_run, accepted_by, partitions)
+        if dry_run or not confirm(report):
+            return report
+        require_no_worker(
+            config, found.topics.group, found.kafka_options, progress, former_run=NAME
+        )
+        parts = prepare(config, found)
+        core = parts.worker(GapAcceptingWorker)
+        join(parts, exits, core, GapAcceptor, progress=progress).accept(tuple(gaps))
+        return GapReport(started.stream, dry_run, accepted_by, partitions, accepted=True)
+
+
+def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
+    """Return the expired stream partitions, the slowest first; ConfigError for another token."""
+    known = {name: one for slot in view.slots for name, one in (slot.tokens or {}).items()}
+    if token and token not in known:
+        raise ConfigError(
+            "there is no such stream partition, or it has finished",
+            hint="See tidegate-producer status",
+            token=token,
+        )
+    if token and not is_expired(known[token].stopped):
+        what = known[token].stopped
+        message = (
+            "this stream partition is not stopped"
+            if what is None
+            else "this stream partition is not stopped by an expired position"
+        )
+        raise ConfigError(
+            message,
+            hint="Only what has expired can be accepted as lost; remove the cause of anything else",
+            token=token,
+            **({"reason": what} if what else {}),
+        )
+    expired = [one for one in known.values() if is_expired(one.stopped)]
+    chosen = [known[token]] if token else expired
+    return sorted(chosen, key=lambda one: (one.watermark_us, one.token))
+
+
+def _find_gaps(
+    found: Environment,
+    chosen: list[TokenSnapshot],
+    find: Callable[..., Awaitable[PartitionGap]],
+    progress: Progress,
+) -> list[PartitionGap]:
+    """Ask Spanner; raises as `find_gap` does, with the errors of a query as errors of a start."""
+    gaps: list[PartitionGap] = []
+
+    async def find_all() -> None:
+        for number, one in enumerate(chosen):
+            progress("asking Spanner what can be read", number)
+            gaps.append(await find(one, now_us=time.time_ns() // NS_PER_US))
+
+    try:
+        found.source.tasks.run(find_all)
+    except QueryError as error:
+        raise setup_error(error) from error
+    return gaps
+
+
+def _described(view: FleetView, gap: PartitionGap) -> ExpiredPartition:
+    number = slot_of(gap.token, len(view.slots))
+    slot = view.slots[number]
+    known = (slot.tokens or {})[gap.token]
+    since_us = slot.stopped_since_us(gap.token)
+    return ExpiredPartition(
+        token=gap.token,
+        slot=number,
+        lost_from=_instant(gap.from_us),
+        lost_until=_instant(gap.until_us),
+        lost_s=round((gap.until_us - gap.from_us) / US_PER_SECOND, 3),
+        stopped_since=None if since_us is None else _instant(since_us),
+        reason=known.stopped or "",
+    )
+
+
+def _instant(us: int) -> str:
+    return format_rfc3339(us * NS_PER_US)

@@ -1,0 +1,169 @@
+"""`tidegate-producer check`: whether `run` would start, without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from contextlib import closing
+
+from tidegate.producer.accelerator import describe_accelerator
+from tidegate.producer.cli.environment import Environment, find_environment
+from tidegate.producer.cli.parts import make_registrar, require_topics
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.errors import DeliveryDenied
+from tidegate.producer.kafka.service_check import missing_parts, require_transactions
+from tidegate.producer.kafka.write_access import Right, denied_topics
+from tidegate.producer.translation.beside_tables import require_other_name
+from tidegate.producer.translation.parking import POISON
+from tidegate.producer.translation.subjects import is_registered
+from tidegate.program.kafka_clients import list_topics
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
+from tidegate.schemas.topics import topic_collisions, topics_of_one_name
+
+_INTERNAL = "__"
+_DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (
+    ("WRITE", ", to which this principal may not write: add the ACL Write"),
+    ("READ", ", which this principal may not read, as a redrive has to: add the ACL Read"),
+)
+
+
+def check(config: ProducerConfig) -> list[str]:
+    """Return a line for each system that `run` would use, and one for the accelerator.
+
+    Also one for each part that the Kafka service lacks.  Raises what `run` would raise.
+    """
+    with closing(find_environment(config)) as found:
+        return _lines(config, found)
+
+
+def _lines(config: ProducerConfig, found: Environment) -> list[str]:
+    tables = ", ".join(table.name for table in found.source.description.tables)
+    epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
+    missing, refused = missing_subjects(config, found)
+    require_topics(config, found.planned(config))
+    _require_right_to_write(config, found)
+    lacks = _require_service(config, found)
+    schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
+    dead_letter = _dead_letter(config, found)
+    kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
+    source = f"Spanner: {config.stream_path}, {found.source.description.dialect}, watches {tables}"
+    source += "".join(f", cannot publish {table}: {error}" for table, error in refused.items())
+    if config.files is not None:
+        source = f"Datastream: {config.files.location} can be listed"
+    return [
+        source,
+        f"Kafka: {config.bootstrap_servers}, {kafka}",
+        *(f"Kafka: {one}" for one in lacks),
+        f"registry: {config.registry_url}, {schemas}",
+        f"accelerator: {describe_accelerator()}",
+    ]
+
+
+def _require_right_to_write(config: ProducerConfig, found: Environment) -> None:
+    """Raise ConfigError for a topic that exists and that this principal may not write to."""
+    names, described = found.topics, found.source.description
+    topics = [names.progress, *(names.data(table.name) for table in described.tables)]
+    existing = sorted(found.kafka.describe(topics))
+    if existing and (denied := _denied("WRITE", existing, config, found)):
+        raise ConfigError(
+            f"this principal may not write to {', '.join(denied)}", hint=DeliveryDenied.fix
+        )
+
+
+def _require_service(config: ProducerConfig, found: Environment) -> list[str]:
+    """Return what the Kafka service lacks; raise ConfigError if it refuses transactions.
+
+    A stream that has begun was written in one, and may have a worker with the transactional id.
+    """
+    names, options = found.topics, found.kafka_options
+    if found.recorded is None:
+        require_transactions(
+            config.bootstrap_servers,
+            options=options,
+            transactional_id=f"{names.group}-{config.worker}",
+            timeout_ms=config.transaction_timeout_ms,
+        )
+    visible = list_topics(config.bootstrap_servers, options)
+    own = [one for one in sorted(visible) if not one.startswith(_INTERNAL)]
+    topics = [names.progress] if names.progress in visible else own
+    return missing_parts(config.bootstrap_servers, options=options, topics=topics)
+
+
+def _dead_letter(config: ProducerConfig, found: Environment) -> str:
+    """Return what there is to say of the dead-letter topic; empty if nothing is parked."""
+    topic = found.topics.dead_letter
+    if not found.has_dead_letter:
+        if config.poison != "park":
+            return ""
+        planned = found.planned(config).kafka
+        planned.ensure_dead_letter(topic, replication=config.replication_factor)
+        return f", would create dead-letter topic {topic}"
+    lacks = "".join(
+        text for right, text in _DEAD_LETTER_RIGHTS if _denied(right, [topic], config, found)
+    )
+    return f", dead-letter topic {topic}{lacks}"
+
+
+def _denied(
+    right: Right, topics: Sequence[str], config: ProducerConfig, found: Environment
+) -> list[str]:
+    """Return the topics on which this principal lacks a right, as far as Kafka says so."""
+    return denied_topics(
+        topics,
+        bootstrap_servers=config.bootstrap_servers,
+        options=found.kafka_options,
+        right=right,
+    )
+
+
+def missing_subjects(
+    config: ProducerConfig, found: Environment
+) -> tuple[list[str], dict[str, str]]:
+    """Return the subjects that `run` would add a version to, the progress topic's last.
+
+    Also the tables that a stream which has begun goes on without, with the reasons.
+    """
+    names, registry = found.topics, found.registry
+    registrar = make_registrar(config, found)
+    missing: list[str] = []
+    refused: dict[str, str] = {}
+    for table in found.source.description.tables:
+        try:
+            if found.recorded is None:
+                missing += registrar.missing(table)
+            else:
+                require_other_name(table.name)
+                missing += registrar.missing(table, shown=())
+        except POISON as error:
+            if found.recorded is None:
+                raise
+            refused[table.name] = str(error)
+    if found.recorded is not None:
+        refused |= _colliding(config, found, refused)
+    progress = {
+        names.key_subject(names.progress): KEY_SCHEMAS,
+        names.value_subject(names.progress): RECORD_SCHEMAS,
+    }
+    missing += [
+        subject
+        for subject, versions in progress.items()
+        if not all(is_registered(registry, subject, schema) for schema in versions.values())
+    ]
+    return missing, refused
+
+
+def _colliding(
+    config: ProducerConfig, found: Environment, refused: Container[str]
+) -> dict[str, str]:
+    """Return later tables whose topics cannot stand beside others, with the reasons."""
+    tables = (table.name for table in found.source.description.tables)
+    topics = {found.topics.data(table): table for table in tables if table not in refused}
+    visible = list_topics(config.bootstrap_servers, found.kafka_options)
+    own = filter(found.topics.is_data, visible)
+    return {
+        topics[topic]: f"its topic {topic} differs from {other} in case only"
+        for topic, other in topics_of_one_name(topics, own).items()
+    } | {
+        topics[topic]: f"Kafka does not create topic {topic} beside {other}"
+        for topic, other in topic_collisions(topics, visible).items()
+    }

@@ -1,0 +1,239 @@
+"""`tidegate-producer pause`, `resume` and `drain`: what operators want of a running fleet.
+
+Each writes a record into the progress topic, which every worker reads.  They need Kafka and the
+registry, not Spanner, and join no group.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+
+from tidegate.lineage.fleet_status import FleetStatus, fleet_status
+from tidegate.producer.cli.fleet_reader import FleetReader, FleetRecords
+from tidegate.producer.cli.report import Progress, Report, no_progress
+from tidegate.producer.cli.stream_states import Command, StreamState, require_command, stream_state
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.driver.command_sender import send_commands
+from tidegate.producer.kafka.publisher import KafkaPublisher
+from tidegate.producer.translation.subjects import register
+from tidegate.program.kafka_clients import KafkaClientLog
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.progress import (
+    PROGRESS_VERSION,
+    ControlState,
+    ProgressBody,
+    ProgressRecord,
+    StreamControl,
+    WorkerDrain,
+)
+from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
+
+_FIRST_VERSION = 4
+_LOOK_S = 0.5
+_FRESH_S = 1.2
+"""After so long a `FleetReader` has asked once more where the slots end."""
+_AUTHOR = "_control"
+"""In the place of a worker's name, none of which begins with an underscore."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlReport(Report):
+    """The result of a pause or a resumption."""
+
+    stream: str
+    state: StreamState
+    """The stream's state when the command ended."""
+    written: bool
+    """Whether a record was written; False if the last one says the same."""
+    draining: tuple[int, ...] = ()
+    """Slots of which an owner has not said yet that nothing of them is read."""
+    is_done: bool = True
+    """Whether what was asked for has come about, as far as the command waited for it."""
+
+    def shown(self) -> str:
+        """Return the state, or what is still read."""
+        if not self.is_done:
+            slots = ", ".join(map(str, self.draining))
+            return f"{self.state.value}: still read are the slots {slots}"
+        return self.state.value if self.written else f"{self.state.value}, as before"
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReport(Report):
+    """The result of a drain."""
+
+    workers: tuple[str, ...]
+    remaining: tuple[str, ...]
+    """Those that were still in the group when the command ended."""
+    waited: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all have left, as far as the command waited for it."""
+        return not (self.waited and self.remaining)
+
+    def as_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps({**asdict(self), "is_done": self.is_done}, ensure_ascii=False)
+
+    def shown(self) -> str:
+        """Return a line for each worker, or those that are still in the group."""
+        if not self.is_done:
+            return (
+                f"still in the group: {', '.join(self.remaining)}. A worker that was just starting "
+                "does not obey: run it again"
+            )
+        verb = "has left" if self.waited else "is to leave"
+        return "\n".join(f"{worker} {verb}" for worker in self.workers)
+
+
+def control(
+    config: ProducerConfig,
+    state: ControlState,
+    *,
+    by: str = "",
+    wait_s: float = 0.0,
+    progress: Progress = no_progress,
+) -> ControlReport:
+    """Pause the stream, or resume it; wait until a pause has come about, for `wait_s` at most.
+
+    A pause of a stream that is paused writes nothing.  Raises ConfigError for one that has not
+    begun, or whose fleet writes older progress records; CommandRefused where its state does not
+    permit the command; UnreachableError; CommandNotWritten.
+    """
+    command = Command.PAUSE if state is ControlState.PAUSED else Command.RESUME
+    with closing(FleetReader(config)) as reader:
+        progress("reading the progress topic", 0)
+        _require_version(reader.read())
+        require_command(command, reader.read(), reader.members())
+
+        def say(records: FleetRecords) -> list[ProgressBody]:
+            # Once more: another command may have been committed since.
+            require_command(command, records, reader.members())
+            before = records.view.control
+            is_said = (ControlState.RUNNING if before is None else before.state) is state
+            number = 1 + (0 if before is None else before.number)
+            return [] if is_said else [StreamControl(number, state, by, _now_us())]
+
+        written = _write(config, reader, say)
+        give_up_at = time.monotonic() + wait_s
+        while True:
+            reader.wait(_FRESH_S)
+            found = _status(reader.read())
+            report = _report(found, reader.members(), state, is_new=bool(written))
+            is_over = found.control is not None and found.control.state is not state
+            if wait_s <= 0 or report.is_done or is_over or time.monotonic() > give_up_at:
+                return replace(report, is_done=report.is_done or wait_s <= 0)
+            progress("slots that are still read", len(report.draining))
+
+
+def drain(
+    config: ProducerConfig,
+    workers: Sequence[str],
+    *,
+    by: str = "",
+    wait_s: float = 0.0,
+    progress: Progress = no_progress,
+) -> DrainReport:
+    """Let workers publish what they have read and leave; wait for that, for `wait_s` at most.
+
+    Raises ConfigError for a worker that is not in the group, and as `control` does.
+    """
+    with closing(FleetReader(config)) as reader:
+        progress("reading the progress topic", 0)
+        _require_version(reader.read())
+        named = tuple(dict.fromkeys(workers))
+        members = reader.members()
+        require_command(Command.DRAIN, reader.read(), members)
+        unknown = [one for one in named if one not in members]
+        if unknown:
+            there = ", ".join(members) or "nobody"
+            raise ConfigError(
+                f"no worker {', '.join(unknown)} is in the group", hint=f"In it: {there}"
+            )
+        drains = [WorkerDrain(one, by, _now_us()) for one in named]
+        _write(config, reader, lambda _records: drains)
+        give_up_at, remaining = time.monotonic() + wait_s, named
+        while wait_s > 0 and remaining and time.monotonic() <= give_up_at:
+            progress(f"waiting for {', '.join(remaining)} to leave", 0)
+            time.sleep(_LOOK_S)
+            members = reader.members()
+            # One that was away has left, also if its supervisor has started it again since.
+            remaining = tuple(one for one in remaining if one in members)
+        return DrainReport(named, remaining, waited=wait_s > 0)
+
+
+def _require_version(records: FleetRecords) -> None:
+    """Raise ConfigError if the fleet writes records that readers of an older version follow."""
+    versions = [slot.version for slot in records.view.slots if slot.version]
+    lowest = min(versions, default=records.version)
+    if lowest < _FIRST_VERSION:
+        raise ConfigError(
+            f"the fleet writes progress records of version {lowest}, which have no such one",
+            hint=(
+                f"Upgrade all workers and readers, then set progress_version to {_FIRST_VERSION} "
+                "and restart the workers"
+            ),
+        )
+
+
+def _write(
+    config: ProducerConfig,
+    reader: FleetReader,
+    say: Callable[[FleetRecords], Sequence[ProgressBody]],
+) -> Sequence[ProgressRecord]:
+    """Commit what `say` makes of all that was written before; return the records."""
+    names = config.topic_names
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    ids = (
+        register(registry, names.key_subject(names.progress), KEY_SCHEMAS[PROGRESS_VERSION]),
+        register(registry, names.value_subject(names.progress), RECORD_SCHEMAS[PROGRESS_VERSION]),
+    )
+    publisher = KafkaPublisher(
+        bootstrap_servers=config.bootstrap_servers,
+        transactional_id=f"{names.group}-{_AUTHOR}",
+        transaction_timeout_ms=config.transaction_timeout_ms,
+        progress_topic=names.progress,
+        topic_partitions={},
+        progress_schema_ids={PROGRESS_VERSION: ids},
+        options={**config.kafka_client_options(), "logger": KafkaClientLog()},
+    )
+
+    def prepare() -> list[ProgressRecord]:
+        records = reader.read_past_open_transactions()
+        return [ProgressRecord(records.epoch, _AUTHOR, body) for body in say(records)]
+
+    return send_commands(publisher, prepare)
+
+
+def _report(
+    found: FleetStatus,
+    members: Sequence[str],
+    state: ControlState,
+    *,
+    is_new: bool,
+) -> ControlReport:
+    is_read = state is ControlState.PAUSED and bool(members)
+    draining = tuple(slot.slot for slot in found.slots if not slot.is_paused) if is_read else ()
+    is_seen = found.is_to_pause is (state is ControlState.PAUSED)
+    return ControlReport(
+        found.stream,
+        stream_state(found, members),
+        is_new,
+        draining,
+        is_done=is_seen and not draining,
+    )
+
+
+def _status(records: FleetRecords) -> FleetStatus:
+    return fleet_status(records.view, records.started, epoch=records.epoch)
+
+
+def _now_us() -> int:
+    return time.time_ns() // NS_PER_US

@@ -1,0 +1,158 @@
+"""`tidegate-producer dead-letters`: what was set aside, by reason and by table or file.
+
+Reads the dead-letter topic, which workers may go on writing; needs neither Spanner nor the
+registry, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.producer.cli.alone import LEAVING_S
+from tidegate.producer.cli.report import Progress, no_progress
+from tidegate.producer.datastream.errors import DatastreamError
+from tidegate.producer.errors import StreamNotStarted
+from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
+from tidegate.producer.kafka.topics import KafkaTopics
+from tidegate.producer.translation.dead_letter_groups import DeadLetterGroup, grouped
+from tidegate.program.kafka_clients import KafkaClientLog
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
+
+if TYPE_CHECKING:
+    from tidegate.producer.config import ProducerConfig
+
+
+_REMEDIES = {
+    "MessageTooLarge": "Raise the topic's max.message.bytes, and redrive",
+    "IncompatibleChange": "Undo the change of the table and redrive, or reset the stream",
+    "KeyParked": "Remove the cause of the key's first parked change; redrive puts back all of them",
+    "SchemaError": "Report it with the record: its value does not fit its column's type",
+    "TopicRefused": "Let Kafka create the table's topic, as the error says, and redrive",
+}
+_REMEDIES_OF_FILES = {kind.__name__: kind.fix for kind in DatastreamError.__subclasses__()}
+_OF_FILE = "Remove the cause and backfill the object in Datastream: redrive puts back no event"
+_UNKNOWN = "Look the error up in docs/reference/errors.md"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """The records of one reason and one table or file."""
+
+    reason: str
+    """The class of the error."""
+    table: str | None
+    """None for an event of a file."""
+    file: str | None
+    """None for a change of a table."""
+    count: int
+    first: str | None
+    """When the first of them was written; None if the records do not say it."""
+    last: str | None
+    error: str
+    """The newest text."""
+    token: str
+    """The newest one's, as all that follows."""
+    place: str
+    topic_partition: int
+    offset: int
+    remedy: str
+    """What to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterReport:
+    """What the dead-letter topic holds that was not put back."""
+
+    dead_letter: str
+    records: int
+    groups: tuple[ListedGroup, ...]
+    """The one with the newest record first."""
+    dropped: int
+    """How many groups were dropped because there were too many; `records` counts theirs."""
+
+    def as_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def dead_letters(config: ProducerConfig, *, progress: Progress = no_progress) -> DeadLetterReport:
+    """Return what is set aside; the topic is read twice, up to its end at that moment.
+
+    Raises StreamNotStarted for a stream that has not begun, and as `KafkaDeadLetters.read` does.
+    """
+    names = config.topic_names
+    options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+    topics = KafkaTopics(config.bootstrap_servers, options=options)
+    found = topics.describe((names.progress, names.dead_letter))
+    if names.progress not in found:
+        raise StreamNotStarted(names.progress)
+    topic = found.get(names.dead_letter)
+    if topic is None:
+        return DeadLetterReport(names.dead_letter, 0, (), 0)
+    letters = KafkaDeadLetters(
+        bootstrap_servers=config.bootstrap_servers,
+        group=names.group,
+        topic=names.dead_letter,
+        topic_partitions=topic.topic_partitions,
+        # Longer than a transaction that a worker left open can last.
+        patience_s=config.transaction_timeout_ms / 1_000 + LEAVING_S,
+        options=options,
+    )
+    groups = grouped(letters.read, progress=progress)
+    listed = tuple(
+        _listed(one, table=names.table(one.subject) or one.subject) for one in groups.listed()
+    )
+    return DeadLetterReport(names.dead_letter, groups.records, listed, groups.dropped)
+
+
+def dead_letters_table(report: DeadLetterReport, *, rows_max: int) -> RenderableType:
+    """Return what `dead-letters` prints for a terminal of 100 columns."""
+    if not report.records:
+        return "Nothing is set aside."
+    table = Table("count", "first and last", "reason", "table or file", "last, and what to do")
+    for one in report.groups[:rows_max]:
+        instants = sorted({one.first or "unknown", one.last or "unknown"})
+        subject = one.file if one.table is None else one.table
+        last = f"{one.place}. {one.error}" if one.error else one.place
+        text = last if one.remedy in last else f"{last}. {one.remedy}"
+        table.add_row(
+            f"{one.count:,}", "\n".join(instants), escape(one.reason), escape(subject or ""),
+            escape(text),
+        )  # fmt: skip
+    left = len(report.groups) - rows_max
+    captions = [f"{left} more: --limit, or --json"] if left > 0 else []
+    captions += [f"{report.dropped} older ones were dropped"] if report.dropped else []
+    table.caption = "; ".join(captions) or None
+    return Group(f"{report.records:,} records of {escape(report.dead_letter)}", table)
+
+
+def _listed(one: DeadLetterGroup, *, table: str) -> ListedGroup:
+    return ListedGroup(
+        reason=one.reason,
+        table=None if one.is_file else table,
+        file=one.subject if one.is_file else None,
+        count=one.count,
+        first=_second(one.first_us),
+        last=_second(one.last_us),
+        error=one.error,
+        token=one.token,
+        place=one.place,
+        topic_partition=one.topic_partition,
+        offset=one.offset,
+        # An event of a file is not put back by redrive, whatever the reason.
+        remedy=_REMEDIES_OF_FILES.get(one.reason, _OF_FILE)
+        if one.is_file
+        else _REMEDIES.get(one.reason, _UNKNOWN),
+    )
+
+
+def _second(us: int | None) -> str | None:
+    if us is None:
+        return None
+    return format_rfc3339(us // US_PER_SECOND * US_PER_SECOND * NS_PER_US)

@@ -1,0 +1,257 @@
+"""What a worker needs from outside, checked before anything is created.
+
+Settings that cannot work end here with one clear error; no topic, schema or group membership is
+left behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidegate.producer.cli.source import OpenedSource, open_files, open_spanner
+from tidegate.producer.cli.stream_settings import fixed_settings, require_backfill
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core.stream_identity import require_settings
+from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
+from tidegate.producer.kafka.root_slot import RootSlotReader
+from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
+from tidegate.producer.spanner.forms import WINDOW_US
+from tidegate.producer.translation.planned_registry import PlannedRegistry
+from tidegate.program.kafka_clients import KafkaClientLog, list_topics, require_own_prefix
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.stream_start import recorded_filters
+from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
+from tidegate.schemas.progress import ProgressRecord, StreamStarted
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.registry import SchemaRegistry
+from tidegate.schemas.tables import TableSchema
+from tidegate.schemas.topics import TopicNames, topic_collisions, topics_of_one_name
+
+_SEARCH_PATIENCE_S = 30.0
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Clients of everything that a worker uses, each of which has answered."""
+
+    topics: TopicNames
+    kafka: KafkaTopics
+    kafka_options: Mapping[str, Any]
+    """Further options of every Kafka client, with the log that their lines go to."""
+    registry: SchemaRegistry
+    source: OpenedSource
+    root_slot: RootSlotReader
+    """Has read up to `recorded`, and goes on with the records of later tables."""
+    recorded: ProgressRecord | None
+    """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
+    has_dead_letter: bool
+    """Whether the dead-letter topic exists: then there may be parked keys, whatever `poison` is."""
+
+    @property
+    def window_us(self) -> int | None:
+        """How long the interval of one query is; None where queries have no end."""
+        return WINDOW_US if self.source.description.has_key_moves else None
+
+    def planned(self, config: ProducerConfig) -> Environment:
+        """Return the same with clients that create no topic and register no schema."""
+        return replace(
+            self,
+            kafka=PlannedTopics(config.bootstrap_servers, options=self.kafka_options),
+            registry=PlannedRegistry(self.registry),
+        )
+
+    def close(self) -> None:
+        """Close the source, and the reader of the root's slot."""
+        self.source.close()
+        self.root_slot.close()
+
+
+def find_environment(config: ProducerConfig) -> Environment:
+    """Connect to Kafka, the registry and Spanner; changes nothing, blocks for seconds at most.
+
+    The caller closes what is returned.
+
+    Raises ConfigError, UnreachableError or StreamChangedError for the first thing that cannot work.
+    """
+    names = config.topic_names
+    options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+    visible = list_topics(config.bootstrap_servers, options)
+    require_own_prefix(names, visible)
+    has_dead_letter = names.dead_letter in visible
+    if has_dead_letter and config.progress_version == 1:
+        raise ConfigError(
+            f"progress_version 1 cannot record parked keys, and {names.dead_letter} exists",
+            hint=(
+                "Use progress_version 2; or, if no change is parked (tidegate-producer redrive "
+                "--dry-run), delete the topic"
+            ),
+        )
+    kafka = KafkaTopics(config.bootstrap_servers, options=options)
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    registry.require_reachable()
+    with ExitStack() as exits:
+        root_slot = open_root_slot(config, names, registry, options)
+        exits.callback(root_slot.close)
+        recorded = recorded_start(config, kafka, names, root_slot, options)
+        if recorded is None:
+            require_unclaimed(config, visible, registry, options)
+        else:
+            require_backfill(config, recorded)
+        if config.files is not None:
+            source = open_files(config, config.files)
+        else:
+            source = open_spanner(
+                config, has_begun=recorded is not None, has_dead_letter=has_dead_letter
+            )
+        if recorded is None:
+            with ExitStack() as on_error:
+                on_error.callback(source.close)
+                require_creatable(config, source.description.tables, visible)
+                on_error.pop_all()
+        exits.pop_all()
+    return Environment(
+        topics=names,
+        kafka=kafka,
+        kafka_options=options,
+        registry=registry,
+        source=source,
+        root_slot=root_slot,
+        recorded=recorded,
+        has_dead_letter=has_dead_letter,
+    )
+
+
+def require_unclaimed(
+    config: ProducerConfig,
+    visible: Iterable[str],
+    registry: SchemaRegistry,
+    options: Mapping[str, Any],
+) -> None:
+    """Raise ConfigError if data topics of a new stream could be taken for those of another one.
+
+    Only a stream whose prefix this one's continues with `-` or `_` could do so, by its template,
+    which its progress topic says.  Raises UnreachableError if that cannot be read.
+    """
+    names = config.topic_names
+    for topic in names.continued(visible):
+        hint = "Use another prefix"
+        try:
+            filters = recorded_filters(
+                topic,
+                bootstrap_servers=config.bootstrap_servers,
+                options=options,
+                schema_of=registry.schema,
+            )
+        except (ConfigError, SchemaError) as error:
+            message = (
+                f"prefix: {names.prefix!r} continues the name of {topic}, which cannot be read: "
+                f"{error.message}"
+            )
+            hint += f", or let this principal read {topic}: it says which data topics are its own"
+            raise ConfigError(message, hint=hint) from error
+        if filters is not None:
+            other = TopicNames(names.progress_prefix(topic), names.recorded_template(filters))
+            require_own_prefix(other, [names.progress])
+
+
+def require_creatable(
+    config: ProducerConfig, tables: Iterable[TableSchema], visible: Iterable[str]
+) -> None:
+    """Raise ConfigError if a topic of a new stream cannot stand beside another one.
+
+    Kafka would refuse it, or it differs in case only from that of another table.
+    """
+    names = config.topic_names
+    own = (names.progress, names.dead_letter, names.backfills)
+    data = [names.data(table.name) for table in tables]
+    for topic, other in topics_of_one_name(data, filter(names.is_data, visible)).items():
+        raise ConfigError(
+            f"table {names.table(topic)}: its topic {topic} differs from {other} in case only",
+            hint="Leave the table out (tables_left_out), or rename it",
+            topic=topic,
+        )
+    wanted = [*own, *data]
+    for topic, other in topic_collisions(wanted, visible).items():
+        table = names.table(topic)
+        subject = "prefix" if table is None else f"table {table}"
+        hint = "Use another prefix"
+        if table is not None and other in wanted:
+            hint = (
+                "Leave one of the two tables out (tables_left_out), and publish it in a stream of "
+                "its own, under another prefix"
+            )
+        raise ConfigError(
+            (
+                f"{subject}: Kafka does not create topic {topic} beside {other}: it treats '.' and "
+                "'_' as the same"
+            ),
+            hint=hint,
+            topic=topic,
+        )
+
+
+def open_root_slot(
+    config: ProducerConfig,
+    names: TopicNames,
+    registry: SchemaRegistry,
+    options: Mapping[str, Any],
+) -> RootSlotReader:
+    """Return a reader of the root's slot, which the caller closes; nothing is read yet."""
+    return RootSlotReader(
+        bootstrap_servers=config.bootstrap_servers,
+        group=names.group,
+        topic=names.progress,
+        decoder=ProgressDecoder(registry.schema),
+        options=options,
+    )
+
+
+def recorded_start(
+    config: ProducerConfig,
+    kafka: KafkaTopics,
+    names: TopicNames,
+    root_slot: RootSlotReader,
+    options: Mapping[str, Any],
+) -> ProgressRecord | None:
+    """Read the root's slot up to the record that opened the epoch; None before the first start.
+
+    Settings that do not name the stream's source are not compared with the topic.
+    Raises ConfigError for a progress topic that the settings do not fit, StreamChangedError for
+    another stream's, and UnreachableError if the topic cannot be read to its end.
+    """
+    existing = kafka.describe([names.progress])
+    if not existing:
+        return None
+    slots = existing[names.progress].topic_partitions
+    if config.names_source and slots != config.slots:
+        raise ConfigError(
+            f"slots: topic {names.progress} has {slots}, the setting says {config.slots}",
+            hint="Set it to the topic's number; it can never change",
+        )
+    kafka.require_compacted(names.progress)
+    limits = KafkaMessageLimits(config.bootstrap_servers, [names.progress], options=options)
+    limits.refresh()
+    limits.require(names.progress, PROGRESS_BYTES_MIN)
+    give_up_at = time.monotonic() + _SEARCH_PATIENCE_S
+    record, at_end = root_slot.poll(_POLL_S)
+    while record is None and not at_end:
+        if time.monotonic() > give_up_at:
+            raise UnreachableError(
+                "the progress topic cannot be read to its end",
+                hint="A transaction may be open in it; the broker ends it after its time-out",
+                topic=names.progress,
+            )
+        record, at_end = root_slot.poll(_POLL_S)
+    if config.names_source and record is not None and isinstance(record.body, StreamStarted):
+        require_settings(
+            record.body,
+            stream=config.stream_path,
+            timestamps=config.timestamp_form,
+            filters=fixed_settings(config),
+        )
+    return record

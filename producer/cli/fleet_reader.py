@@ -1,0 +1,164 @@
+"""Reads what a fleet has published about itself: the whole progress topic, and who is in its group.
+
+Needs Kafka and the registry, not Spanner, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+from tidegate.lineage.fleet_view import FleetView
+from tidegate.lineage.lineage_graph import PartitionHistory
+from tidegate.producer.cli.environment import open_root_slot, recorded_start
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core.events import AccessDenied, ProgressReadLost, ReadInterrupted
+from tidegate.producer.errors import StreamNotStarted
+from tidegate.producer.kafka.admin import RetryingAdmin
+from tidegate.producer.kafka.committed_offsets import CommittedOffsets
+from tidegate.producer.kafka.group_members import group_members
+from tidegate.producer.kafka.progress_follower import ProgressFollower
+from tidegate.producer.kafka.recovery import SlotRecovery
+from tidegate.producer.kafka.topics import KafkaTopics
+from tidegate.program.kafka_clients import KafkaClientLog, admin_config
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.errors import ConsumerError, UnreachableError
+from tidegate.schemas.progress import StreamStarted
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
+
+_PATIENCE_S = 30.0
+"""Reading gives up when it has come no further for so long."""
+_POLL_S = 0.5
+_ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
+"""With any number of slots: the checksum of an empty token is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRecords:
+    """What the records of an epoch say."""
+
+    view: FleetView
+    """What all slots say together."""
+    started: StreamStarted
+    version: int
+    """The version of the record that opened the epoch."""
+    epoch: str
+    history: PartitionHistory
+
+    @property
+    def changes(self) -> int:
+        """Changes that were published since the epoch began, as far as heartbeats say."""
+        open_changes = sum(
+            topic.mods
+            for slot in self.view.slots
+            for token in (slot.tokens or {}).values()
+            for topic in token.totals
+        )
+        return self.history.finished_changes + open_changes
+
+
+class FleetReader:
+    """Reads the newest epoch of a stream, as often as asked; for one thread."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        """Find the epoch.
+
+        Raises StreamNotStarted for a stream that has not begun, UnreachableError if Kafka or the
+        registry does not answer.
+        """
+        names = config.topic_names
+        options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+        kafka = KafkaTopics(config.bootstrap_servers, options=options)
+        registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+        registry.require_reachable()
+        with closing(open_root_slot(config, names, registry, options)) as root_slot:
+            recorded = recorded_start(config, kafka, names, root_slot, options)
+        if recorded is None or not isinstance(recorded.body, StreamStarted):
+            raise StreamNotStarted(names.progress)
+        self._names = names
+        self._admin_config = admin_config(config.bootstrap_servers, options)
+        self._admin = RetryingAdmin(self._admin_config)
+        history = PartitionHistory(epoch=recorded.epoch)
+        self._follower = ProgressFollower(
+            bootstrap_servers=config.bootstrap_servers,
+            group=names.group,
+            topic=names.progress,
+            slots=recorded.body.slots,
+            epoch=recorded.epoch,
+            decoder=ProgressDecoder(registry.schema),
+            options=options,
+            on_record=history.add,
+        )
+        self._records = FleetRecords(
+            self._follower.progress.view, recorded.body, recorded.version, recorded.epoch, history
+        )
+
+    def read(self) -> FleetRecords:
+        """Read on to what is the topic's end now; return the same object each time.
+
+        Raises UnreachableError if the end is not reached, ConsumerError where records contradict
+        the protocol, and ProgressLost where a slot lacks what is to be read next.
+        """
+        progress = self._follower.progress
+        give_up_at, before = time.monotonic() + _PATIENCE_S, 0
+        while not progress.is_at_end:
+            self._poll(_POLL_S)
+            if progress.position > before:
+                give_up_at, before = time.monotonic() + _PATIENCE_S, progress.position
+            elif time.monotonic() > give_up_at:
+                raise _not_read_to_its_end(self._names.progress)
+        return self._records
+
+    def read_past_open_transactions(self) -> FleetRecords:
+        """Read on past all that lies in the root's slot now, open transactions included.
+
+        What was committed after the beginning of a transaction that is open cannot be read before
+        that one has ended.  Raises as `read` does.
+        """
+        progress = self._follower.progress
+        offsets = CommittedOffsets(self._admin_config, group=self._names.group)
+        recovery = SlotRecovery(self._admin, offsets, topic=self._names.progress)
+        end, give_up_at = recovery.uncommitted_end(_ROOT_SLOT), time.monotonic() + _PATIENCE_S
+        while progress.reached(_ROOT_SLOT) < end:
+            self._poll(_POLL_S)
+            if time.monotonic() > give_up_at:
+                raise _not_read_to_its_end(self._names.progress)
+        return self.read()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and ask for a new end; the topic is read meanwhile.
+
+        Raises as `read` does.
+        """
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._poll(min(_POLL_S, left))
+
+    def members(self) -> list[str]:
+        """Return the workers that are in the fleet's group now, sorted."""
+        return group_members(self._admin, self._names.group)
+
+    def _poll(self, timeout_s: float) -> None:
+        found = self._follower.poll(time.monotonic_ns() // 1_000, timeout_s)
+        if isinstance(found, AccessDenied | ProgressReadLost):
+            raise found.error
+        if isinstance(found, ReadInterrupted) and self._follower.has_failed:
+            raise ConsumerError(found.reason, topic=self._names.progress)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._follower.close()
+
+
+def _not_read_to_its_end(topic: str) -> UnreachableError:
+    message = "the progress topic cannot be read to its end"
+    hint = "A transaction may be open in it; the broker ends it after its time-out"
+    return UnreachableError(message, hint=hint, topic=topic)
+
+
+def read_fleet(config: ProducerConfig) -> FleetRecords:
+    """Return what all records of the newest epoch say; raises as `FleetReader` does."""
+    with closing(FleetReader(config)) as reader:
+        return reader.read()

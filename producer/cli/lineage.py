@@ -1,0 +1,132 @@
+"""`tidegate-producer lineage`: which stream partition came from which, as a tree or a graph."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from rich.markup import escape
+from rich.tree import Tree
+
+from tidegate.lineage.fleet_status import PartitionCondition
+from tidegate.lineage.lineage_graph import LineageGraph, Relative, lineage_graph
+from tidegate.producer.cli.fleet_reader import read_fleet
+from tidegate.producer.config import ProducerConfig
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
+
+_TOKEN_MAX = 28
+_TOKEN_END = 20
+"""Tokens of one stream begin alike."""
+_STYLES = {
+    PartitionCondition.OPEN: "green",
+    PartitionCondition.WAITING: "yellow",
+    PartitionCondition.STOPPED: "red",
+    PartitionCondition.FINISHED: "dim",
+}
+_COLOURS = {
+    PartitionCondition.OPEN: "#d5f0d5",
+    PartitionCondition.WAITING: "#fdf3c8",
+    PartitionCondition.STOPPED: "#f8d0d0",
+    PartitionCondition.FINISHED: "#eeeeee",
+}
+
+
+def lineage(config: ProducerConfig, *, generations: int | None) -> LineageGraph:
+    """Return the graph as of the progress topic's end; raises as `read_fleet` does."""
+    fleet = read_fleet(config)
+    stream = fleet.started.stream
+    return lineage_graph(fleet.view, fleet.history, stream=stream, generations=generations)
+
+
+def as_json(graph: LineageGraph) -> str:
+    """Return the graph as one JSON object."""
+    return json.dumps(asdict(graph), ensure_ascii=False)
+
+
+def as_tree(graph: LineageGraph, *, now_us: int) -> Tree:
+    """Return a tree for a terminal; what has several parents stands in full below the first one."""
+    children = graph.children()
+    root = Tree(f"stream {escape(graph.stream)}")
+    shown: set[str] = set()
+    waiting = [(root, one) for one in reversed(children.get("", ()))]
+    while waiting:
+        above, one = waiting.pop()
+        style = _STYLES[one.condition]
+        if one.token in shown:
+            above.add(f"[{style}]{escape(_short(one.token))}[/], see above")
+            continue
+        shown.add(one.token)
+        node = above.add(f"[{style}]{escape(_short(one.token))}[/] {_described(one, now_us)}")
+        waiting += [(node, child) for child in reversed(children.get(one.token, ()))]
+    if graph.left_out:
+        root.add(f"{graph.left_out} that finished earlier are not shown (--generations)")
+    return root
+
+
+def as_mermaid(graph: LineageGraph, *, now_us: int) -> str:
+    """Return a flow chart for Mermaid, from parents to children."""
+    lines = ["flowchart TD"]
+    for place, one in enumerate(graph.partitions):
+        label = f"{_short(one.token)}<br/>{_described(one, now_us)}".replace('"', "#quot;")
+        lines.append(f'    p{place}["{label}"]:::{one.condition.value}')
+    lines += [f"    p{parent} --> p{child}" for parent, child in _edges(graph)]
+    lines += [
+        f"    classDef {condition.value} fill:{colour},stroke:#555"
+        for condition, colour in _COLOURS.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_dot(graph: LineageGraph, *, now_us: int) -> str:
+    """Return a graph for Graphviz, from parents to children; whole tokens are the tooltips."""
+    lines = ["digraph lineage {", "    node [shape=box, style=filled, fontname=monospace];"]
+    for place, one in enumerate(graph.partitions):
+        label = _quoted(_short(one.token))[:-1] + "\\n" + _quoted(_described(one, now_us))[1:]
+        lines.append(
+            f"    p{place} [label={label}, tooltip={_quoted(one.token)}, "
+            f'fillcolor="{_COLOURS[one.condition]}"];'
+        )
+    lines += [f"    p{parent} -> p{child};" for parent, child in _edges(graph)]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _edges(graph: LineageGraph) -> list[tuple[int, int]]:
+    places = {one.token: place for place, one in enumerate(graph.partitions)}
+    return [
+        (places[parent], place)
+        for place, one in enumerate(graph.partitions)
+        for parent in one.parents
+        if parent in places
+    ]
+
+
+def _described(one: Relative, now_us: int) -> str:
+    """Return in words what is known of it."""
+    if one.end_us is not None:
+        end = _time(one.end_us, now_us)
+        return f"{one.condition.value}, {_time(one.start_us, now_us)} to {end}"
+    since = f"{one.condition.value} since {_time(one.start_us, now_us)}"
+    if one.watermark_us is None:
+        return f"{since}, slot {one.slot}"
+    return f"{since}, slot {one.slot}, behind {(now_us - one.watermark_us) / US_PER_SECOND:.1f} s"
+
+
+def _time(us: int, now_us: int) -> str:
+    """Return an instant to the second, without the date if it is today's."""
+    date, _, time = _second(us).partition("T")
+    today = _second(now_us).partition("T")[0]
+    return time if date == today else f"{date} {time}"
+
+
+def _second(us: int) -> str:
+    return format_rfc3339(us // US_PER_SECOND * US_PER_SECOND * NS_PER_US)
+
+
+def _short(token: str) -> str:
+    if len(token) <= _TOKEN_MAX:
+        return token
+    return f"{token[: _TOKEN_MAX - _TOKEN_END - 1]}…{token[-_TOKEN_END:]}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

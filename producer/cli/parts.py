@@ -1,0 +1,360 @@
+"""The parts of a worker over the systems that it uses, for every command that runs one.
+
+Topics and schemas exist when `prepare` returns.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from tidegate.producer.cli.environment import Environment, open_root_slot
+from tidegate.producer.cli.stream_settings import filter_of, fixed_settings, form_of_output
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core.heartbeat import HeartbeatLimits
+from tidegate.producer.core.queries import QueryLimits
+from tidegate.producer.core.query_scheduler import SchedulerLimits
+from tidegate.producer.core.stall_watch import stall_after_us
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.transaction_cycle import WorkerLimits
+from tidegate.producer.core.worker import Worker
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.driver.recorded_start import RecordedStart
+from tidegate.producer.driver.schema_lookups import SchemaLookups
+from tidegate.producer.errors import TopicRefused
+from tidegate.producer.kafka.membership import KafkaMembership
+from tidegate.producer.kafka.message_limits import KafkaMessageLimits
+from tidegate.producer.kafka.progress_follower import ProgressFollower
+from tidegate.producer.kafka.publisher import KafkaPublisher
+from tidegate.producer.kafka.topics import KafkaDataTopics, TopicDescription
+from tidegate.producer.ports import StreamStartFinder
+from tidegate.producer.translation.beside_tables import BesideCatalogue, require_other_name
+from tidegate.producer.translation.event_writer import EventForm
+from tidegate.producer.translation.limited import LimitedTranslator
+from tidegate.producer.translation.parking import POISON
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.subjects import register
+from tidegate.producer.translation.table_evolution import (
+    OTHER_ENVELOPE_HINT,
+    OTHER_TIMESTAMPS_HINT,
+)
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import TableEncoding, Translator
+from tidegate.schemas.change_schema import RESERVED_HINT
+from tidegate.schemas.errors import SchemaNotKept
+from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, StreamStarted
+from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.tables import TableSchema
+
+_log = structlog.get_logger()
+
+_OF_SETTINGS = (OTHER_TIMESTAMPS_HINT, OTHER_ENVELOPE_HINT, RESERVED_HINT)
+"""Hints of errors that concern every change of a table, and no row: nothing is parked for them."""
+
+_LISTING_US = 120_000_000
+"""Listing one folder of many files may take so long, in which a query of files is silent."""
+
+_Worker = TypeVar("_Worker", bound=Worker)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What `prepare` found and made; its methods connect it to a worker's ports."""
+
+    config: ProducerConfig
+    found: Environment
+    identity: StreamIdentity
+    limits: KafkaMessageLimits
+    plain: Translator
+    """Knows the tables; translates without a look at sizes or at the catalogue."""
+    translator: LimitedTranslator
+    topics: KafkaDataTopics
+    """Those of later tables, which `translator` finds."""
+    counts: dict[str, int]
+    """The number of topic partitions by which records are placed, for each topic but progress."""
+    progress_ids: dict[int, tuple[int, int]]
+    dead_letter: str
+    """The dead-letter topic; empty if there is none, and none is needed."""
+
+    def worker(self, kind: type[_Worker]) -> _Worker:
+        """Return the core of a worker with these settings."""
+        config = self.config
+        return kind(
+            name=config.worker,
+            epoch=uuid.uuid4().hex,
+            identity=self.identity,
+            start_ns=self.found.source.start_ns,
+            end_ns=config.end_ns,
+            limits=WorkerLimits(
+                commit_interval_us=config.commit_interval_ms * 1_000,
+                queries=QueryLimits(
+                    stall_after_us=max(
+                        stall_after_us(config.heartbeat_ms),
+                        0 if config.files is None else _LISTING_US,
+                    ),
+                    window_us=self.found.window_us,
+                    scheduler=SchedulerLimits(
+                        open_max=config.open_queries_max, drift_us_max=config.drift_ms_max * 1_000
+                    ),
+                ),
+                heartbeats=HeartbeatLimits(
+                    version=config.progress_version,
+                    history_minutes=config.progress_history_hours * 60,
+                ),
+            ),
+        )
+
+    def publisher(self, *, redrives: bool = False) -> KafkaPublisher:
+        """Return the transactional producer; with `redrives` one that puts changes back."""
+        config = self.config
+        return KafkaPublisher(
+            bootstrap_servers=config.bootstrap_servers,
+            transactional_id=f"{self.found.topics.group}-{config.worker}",
+            transaction_timeout_ms=config.transaction_timeout_ms,
+            progress_topic=self.found.topics.progress,
+            topic_partitions=self.counts,
+            progress_schema_ids=self.progress_ids,
+            options=self.found.kafka_options,
+            limits=self.limits,
+            dead_letter=self.dead_letter,
+            redrives=redrives,
+            tombstones=config.tombstones,
+        )
+
+    def membership(self, worker: FleetWorker) -> KafkaMembership:
+        """Return the worker's membership in the fleet's group; later tables are reported to it."""
+        config, decoder = self.config, self._decoder()
+        self.topics.on_found = worker.add_table
+        self.found.root_slot.decode_with(decoder)
+        return KafkaMembership(
+            bootstrap_servers=config.bootstrap_servers,
+            group=self.found.topics.group,
+            worker=config.worker,
+            topic=self.found.topics.progress,
+            data_topics=[topic.topic for topic in self.identity.topics],
+            session_timeout_ms=config.session_timeout_ms,
+            listener=worker,
+            decoder=decoder,
+            root_slot=self.found.root_slot,
+            open_follower=lambda epoch, with_moves: ProgressFollower(
+                bootstrap_servers=config.bootstrap_servers,
+                group=self.found.topics.group,
+                topic=self.found.topics.progress,
+                slots=self.identity.slots,
+                epoch=epoch,
+                with_moves=with_moves,
+                decoder=decoder,
+                options=self.found.kafka_options,
+            ),
+            options=self.found.kafka_options,
+        )
+
+    def open_stream_start(self) -> StreamStartFinder:
+        """Start to search for the record that opened the epoch, unless it was read already."""
+        found = self.found
+        if found.recorded is not None:
+            return RecordedStart(found.recorded)
+        return open_root_slot(self.config, found.topics, found.registry, found.kafka_options)
+
+    def _decoder(self) -> ProgressDecoder:
+        """Return a decoder for the worker's loop, which asks whether a record is ready."""
+        own_id = self.progress_ids[PROGRESS_VERSION][1]
+        lookups = SchemaLookups(self.found.registry.schema)
+        return ProgressDecoder(lookups.schema, own_ids=[own_id], has_answer=lookups.has_answer)
+
+
+def prepare(config: ProducerConfig, found: Environment) -> Parts:
+    """Create topics and schemas that are missing.
+
+    Raises ConfigError, UnreachableError and StreamChangedError: see `docs/reference/errors.md`.
+    """
+    registrar = make_registrar(config, found)
+    parks = config.poison == "park"
+    tables, has_begun = found.source.description.tables, found.recorded is not None
+    encodings = list(registered(registrar, tables, parks=parks, has_begun=has_begun))
+    progress_ids = register_progress(found)
+    identity = _identity(config, found, registrar, encodings)
+    created = {topic.topic for topic in identity.topics}
+    if found.recorded is not None and isinstance(found.recorded.body, StreamStarted):
+        identity.require(found.recorded.body)
+    counts = {topic.topic: topic.topic_partitions for topic in identity.topics}
+    dead_letter = ""
+    if config.poison == "park" or found.has_dead_letter:
+        dead_letter = found.topics.dead_letter
+        described = found.kafka.ensure_dead_letter(
+            dead_letter, replication=config.replication_factor
+        )
+        counts[dead_letter] = described.topic_partitions
+    limits = KafkaMessageLimits(
+        config.bootstrap_servers,
+        [found.topics.progress, *counts],
+        options=found.kafka_options,
+    )
+    limits.refresh()
+    plain = Translator(
+        {encoding.table.name: encoding for encoding in encodings if encoding.topic in created},
+        change_stream=config.change_stream,
+    )
+    topics = KafkaDataTopics(
+        found.kafka,
+        limits,
+        counts,
+        topic_partitions=config.topic_partitions,
+        replication=config.replication_factor,
+        names=found.topics,
+    )
+    catalogue = BesideCatalogue(found.source.catalogue)
+    refreshing = RefreshingTranslator(plain, catalogue, registrar, topics)
+    return Parts(
+        config=config,
+        found=found,
+        identity=identity,
+        limits=limits,
+        plain=plain,
+        translator=LimitedTranslator(refreshing, limits),
+        topics=topics,
+        counts=counts,
+        progress_ids=progress_ids,
+        dead_letter=dead_letter,
+    )
+
+
+def make_registrar(config: ProducerConfig, found: Environment) -> TableRegistrar:
+    """Return what registers tables as the settings say."""
+    return TableRegistrar(
+        found.topics,
+        found.registry,
+        config.timestamp_form,
+        record_filter=filter_of(config),
+        envelope=form_of_output(config).envelope,
+        event_form=EventForm(
+            prefix=config.prefix,
+            project=config.project,
+            instance=config.instance,
+            database=config.database,
+            change_stream=config.change_stream,
+            value_format=form_of_output(config).value_format,
+            key_format=form_of_output(config).key_format,
+        ),
+    )
+
+
+def registered(
+    registrar: TableRegistrar, tables: Iterable[TableSchema], *, parks: bool, has_begun: bool
+) -> Iterator[TableEncoding]:
+    """Yield the encodings of tables; with `parks` without those whose values are refused for good.
+
+    Such a table stays unknown, as one that is created later: its first record registers it, or is
+    parked.  Raises as `TableRegistrar.register` does, for such a table too if its key is refused,
+    or if the reason is the setting `timestamps` or `envelope`, or the registry itself.
+
+    Of a stream that `has_begun` every table that is refused stays unknown: it has come or changed
+    since, and the others go on.  A column that cannot have a field waits for a record that shows
+    it.
+    """
+    for table in tables:
+        try:
+            yield _register(registrar, table, has_begun=has_begun)
+        except POISON as error:
+            if not has_begun:
+                if not parks or error.hint in _OF_SETTINGS or isinstance(error, SchemaNotKept):
+                    raise
+                registrar.register_key(table)
+            _log.warning("table not registered", table=table.name, error=str(error))
+
+
+def _register(registrar: TableRegistrar, table: TableSchema, *, has_begun: bool) -> TableEncoding:
+    if not has_begun:
+        return registrar.register(table)
+    require_other_name(table.name)
+    return registrar.register(table, shown=())
+
+
+def _identity(
+    config: ProducerConfig,
+    found: Environment,
+    registrar: TableRegistrar,
+    encodings: list[TableEncoding],
+) -> StreamIdentity:
+    """Create the topics that are missing; return what must never change.
+
+    Of a stream that has begun a topic that Kafka refuses is left out: it is that of a later table.
+    """
+    replication = config.replication_factor
+    progress = found.kafka.ensure_progress(
+        found.topics.progress, slots=config.slots, replication=replication
+    )
+    topics = [encoding.topic for encoding in encodings]
+    try:
+        data = _ensure_data(config, found, topics)
+    except TopicRefused:
+        if found.recorded is None:
+            raise
+        data = {}
+        for topic in topics:
+            try:
+                data |= _ensure_data(config, found, [topic])
+            except TopicRefused as error:
+                table = found.topics.table(topic)
+                _log.warning("table not registered", table=table, error=str(error))
+    return StreamIdentity(
+        stream=config.stream_path,
+        dialect=found.source.description.dialect,
+        group=found.topics.group,
+        slots=config.slots,
+        progress_topic_id=progress.topic_id,
+        topics=tuple(
+            DataTopic(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                topic_partitions=topic.topic_partitions,
+                key_schema_id=registrar.key_schema_id(topic.topic),
+            )
+            for _, topic in sorted(data.items())
+        ),
+        filters=found.source.description.filters + fixed_settings(config),
+        timestamps=config.timestamp_form,
+    )
+
+
+def require_topics(config: ProducerConfig, planned: Environment) -> None:
+    """Raise what `prepare` would raise because of the topics that exist, or that it would create.
+
+    `planned` creates nothing.
+    """
+    registrar = make_registrar(config, planned)
+    tables, has_begun = planned.source.description.tables, planned.recorded is not None
+    parks = config.poison == "park"
+    encodings = list(registered(registrar, tables, parks=parks, has_begun=has_begun))
+    identity = _identity(config, planned, registrar, encodings)
+    if planned.recorded is not None and isinstance(planned.recorded.body, StreamStarted):
+        identity.require(planned.recorded.body)
+
+
+def _ensure_data(
+    config: ProducerConfig, found: Environment, topics: Iterable[str]
+) -> dict[str, TopicDescription]:
+    return found.kafka.ensure_data(
+        topics,
+        topic_partitions=config.topic_partitions,
+        replication=config.replication_factor,
+        names=found.topics,
+    )
+
+
+def register_progress(found: Environment) -> dict[int, tuple[int, int]]:
+    """Register what is missing; return the progress topic's ids of keys and values, by version."""
+    names, registry = found.topics, found.registry
+    key, value = names.key_subject(names.progress), names.value_subject(names.progress)
+    return {
+        version: (
+            register(registry, key, KEY_SCHEMAS[version]),
+            register(registry, value, RECORD_SCHEMAS[version]),
+        )
+        for version in sorted(RECORD_SCHEMAS)
+    }

@@ -1,0 +1,202 @@
+"""`tidegate-producer redrive`: puts parked changes back after their cause was removed.
+
+Offline: the fleet is stopped.  It joins the group as its only member, reads the dead-letter topic
+and publishes what can be published now, in one transaction.  Whatever ends it before the commit
+leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+
+import fastavro
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.producer.cli.alone import LEAVING_S, join, require_no_worker
+from tidegate.producer.cli.environment import Environment, find_environment
+from tidegate.producer.cli.fleet_reader import FleetReader
+from tidegate.producer.cli.parts import Parts, prepare
+from tidegate.producer.cli.report import Progress, Report, no_progress
+from tidegate.producer.cli.stream_states import Command, require_command
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core.redrive import RedrivingWorker
+from tidegate.producer.driver.redriver import Redriver, put_back_parked
+from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
+from tidegate.producer.spanner.values import values_of_text
+from tidegate.producer.translation.parked_survey import ParkedKey, Selection
+from tidegate.producer.translation.putting_back import ParkedTranslator
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
+from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.wire_format import unframe
+
+NAME = "redrive"
+"""Its worker name: a second redrive fences the first one, and ends what it left open."""
+
+_TRANSACTION_TIMEOUT_MS = 900_000
+_KEY_SHOWN_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LeftKey:
+    """A key whose changes stay parked."""
+
+    topic: str
+    key: str
+    changes: int
+    first_commit_timestamp: str
+    reason: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveReport(Report):
+    """What was put back, or would be."""
+
+    dead_letter: str
+    dry_run: bool
+    changes: dict[str, int] = field(default_factory=dict)
+    """Put back, by data topic."""
+    keys: dict[str, int] = field(default_factory=dict)
+    left: list[LeftKey] = field(default_factory=list)
+
+    def shown(self) -> RenderableType:
+        """Return a line for each topic, and a table of the keys that stay parked."""
+        verb = "would be put back" if self.dry_run else "put back"
+        parts: list[RenderableType] = [
+            f"{topic}: {changes} changes of {self.keys[topic]} keys {verb}"
+            for topic, changes in self.changes.items()
+        ]
+        if not self.changes:
+            parts.append("No change can be put back." if self.left else "No change is parked.")
+        if self.left:
+            table = Table(
+                "topic", "key", "changes", "since", "reason", title="These keys stay parked"
+            )
+            for key in self.left:
+                table.add_row(
+                    key.topic,
+                    escape(key.key),
+                    str(key.changes),
+                    key.first_commit_timestamp,
+                    escape(f"{key.reason}: {key.error}"),
+                )
+            parts.append(table)
+        return Group(*parts)
+
+
+def redrive(
+    config: ProducerConfig,
+    *,
+    table: str = "",
+    dry_run: bool = False,
+    progress: Progress = no_progress,
+) -> RedriveReport:
+    """Put back what is parked, of one table or of all; with `dry_run` only find out what can be.
+
+    A dry run creates no topic and registers no schema; whether the registry accepts a new schema
+    is only known afterwards.
+    `progress` is called with what is being done and how many records are done.
+    Raises ConfigError while workers are in the group, for a stream that has not begun or a table
+    without a topic, CommandRefused for one whose state does not permit it, and RedriveFailed if
+    nothing was put back although something was to be.
+    """
+    own = {
+        "worker": NAME,
+        "transaction_timeout_ms": _TRANSACTION_TIMEOUT_MS,
+        "poison": "stop",
+    }
+    config = config.model_copy(update=own)
+    with ExitStack() as exits:
+        found = exits.enter_context(closing(find_environment(config)))
+        if found.recorded is None:
+            raise ConfigError(
+                f"topic {found.topics.progress} holds no stream: nothing was ever published",
+                hint="Check the prefix",
+            )
+        with closing(FleetReader(config)) as reader:
+            require_command(Command.REDRIVE, reader.read(), reader.members())
+        dead_letter = found.topics.dead_letter
+        if not found.has_dead_letter:
+            return RedriveReport(dead_letter, dry_run)
+        if not dry_run:
+            require_no_worker(
+                config, found.topics.group, found.kafka_options, progress, former_run=NAME
+            )
+        parts = prepare(config, found.planned(config) if dry_run else found)
+        if dry_run:
+            parts.topics.on_found = lambda _topic: None
+        topic = found.topics.data(table) if table else None
+        if topic is not None and topic not in parts.counts:
+            raise ConfigError(
+                f"table {table!r} has no topic of this stream",
+                hint="Use the name that Spanner reports, with its schema",
+            )
+        translator = ParkedTranslator(
+            parts.translator, parts.limits, values_of_text, parts.plain.todays_key
+        )
+        letters = _letters(config, found, parts)
+        redriver = None
+        if not dry_run:
+            core = parts.worker(RedrivingWorker)
+            redriver = join(parts, exits, core, Redriver, progress=progress, redrives=True)
+        selection = put_back_parked(
+            letters.read,
+            translator.message,
+            redriver,
+            todays_key=parts.plain.todays_key,
+            topic=topic,
+            progress=progress,
+        )
+        return _report(selection, parts.found, dead_letter, dry_run=dry_run)
+
+
+def _letters(config: ProducerConfig, found: Environment, parts: Parts) -> KafkaDeadLetters:
+    return KafkaDeadLetters(
+        bootstrap_servers=config.bootstrap_servers,
+        group=found.topics.group,
+        topic=parts.dead_letter,
+        topic_partitions=parts.counts[parts.dead_letter],
+        # Longer than a transaction that a worker left open can last.
+        patience_s=_TRANSACTION_TIMEOUT_MS / 1_000 + LEAVING_S,
+        options=found.kafka_options,
+    )
+
+
+def _report(
+    selection: Selection, found: Environment, dead_letter: str, *, dry_run: bool
+) -> RedriveReport:
+    changes: Counter[str] = Counter()
+    for name, key in selection.chosen.items():
+        changes[name.topic] += key.changes
+    keys = Counter(name.topic for name in selection.chosen)
+    left = [_left(key, found) for key in selection.left]
+    return RedriveReport(dead_letter, dry_run, dict(changes), dict(keys), left)
+
+
+def _left(key: ParkedKey, found: Environment) -> LeftKey:
+    commit_timestamp_us = OrderKey.decode(key.first).commit_timestamp_us
+    return LeftKey(
+        topic=key.name.topic,
+        key=_shown_key(key.name.key, found)[:_KEY_SHOWN_MAX],
+        changes=key.changes,
+        first_commit_timestamp=format_rfc3339(commit_timestamp_us * NS_PER_US),
+        reason=key.reason,
+        error=key.error,
+    )
+
+
+def _shown_key(key: bytes, found: Environment) -> str:
+    """Return a key as JSON; a framed one begins with a zero byte."""
+    if key.startswith(b"{"):
+        return key.decode()
+    schema_id, body = unframe(key)
+    schema = fastavro.parse_schema(found.registry.schema(schema_id))
+    decoded = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+    return json.dumps(decoded, default=str, ensure_ascii=False)

@@ -1,0 +1,98 @@
+"""`tidegate-producer reset`: removes a stream from Kafka, so that it can begin again.
+
+Topics that stayed would show readers two epochs, which they refuse.  Needs Kafka and the
+registry; the fleet is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+
+from tidegate.producer.cli.alone import require_no_worker
+from tidegate.producer.cli.report import Progress, Report, no_progress
+from tidegate.producer.kafka.removal import StreamRemoval
+from tidegate.program.kafka_clients import KafkaClientLog
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.stream_start import require_topic_names
+from tidegate.schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from tidegate.producer.config import ProducerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ResetReport(Report):
+    """What is removed, or would be."""
+
+    prefix: str
+    topics: list[str]
+    groups: list[str]
+    subjects: list[str]
+    removed: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remove."""
+        return not (self.topics or self.groups or self.subjects)
+
+    def shown(self) -> RenderableType:
+        """Return a line for each topic, group and subject."""
+        kinds = {"topic": self.topics, "group": self.groups, "subject": self.subjects}
+        verb = "deleted" if self.removed else "would be deleted"
+        lines = [f"{kind} {escape(name)} {verb}" for kind, names in kinds.items() for name in names]
+        return Group("\n".join(lines) or "There is nothing to delete.")
+
+
+def reset(
+    config: ProducerConfig,
+    *,
+    with_subjects: bool = False,
+    dry_run: bool = False,
+    confirm: Callable[[ResetReport], bool] = lambda _report: True,
+    progress: Progress = no_progress,
+) -> ResetReport:
+    """Remove topics, groups and, if asked to, the registry's subjects of a stream.
+
+    `confirm` is shown what would be removed; nothing is changed if it says no.
+    Raises ConfigError for a stream with another `topic_template`, whose data topics would stay,
+    while workers are in the group, where the prefix of another stream continues
+    this one, or for a right that is missing, and UnreachableError.
+    """
+    names = config.topic_names
+    options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+    removal = StreamRemoval(names, config.bootstrap_servers, options)
+    topics = removal.topics()
+    if names.progress in topics:
+        _require_names(config)
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    subjects = []
+    if with_subjects:
+        registry.require_reachable()
+        subjects = [one for one in registry.subject_names() if names.is_subject(one)]
+    report = ResetReport(config.prefix, topics, removal.groups(), subjects)
+    if dry_run or report.is_empty or not confirm(report):
+        return report
+    require_no_worker(config, names.group, options, progress, former_run=None)
+    progress("deleting topics and groups", 0)
+    removal.remove(report.topics, report.groups)
+    for number, subject in enumerate(subjects):
+        progress("deleting subjects", number)
+        registry.delete(subject)
+    return ResetReport(config.prefix, report.topics, report.groups, subjects, removed=True)
+
+
+def _require_names(config: ProducerConfig) -> None:
+    """Raise ConfigError for a stream with another template.
+
+    A stream whose records cannot be decoded, since the registry has lost their schema, can only be
+    removed: what would be removed is shown.
+    """
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    with suppress(SchemaError):
+        require_topic_names(config, registry.schema)

@@ -1,0 +1,204 @@
+"""`tidegate-producer run`: settings to adapters to the core and its loop."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+
+import structlog
+
+from tidegate.producer.accelerator import describe_accelerator
+from tidegate.producer.backfill.on_demand import OnDemandStream
+from tidegate.producer.backfill.requests import TableRequests
+from tidegate.producer.cli.environment import find_environment
+from tidegate.producer.cli.parts import Parts, prepare
+from tidegate.producer.cli.stream_settings import filter_of
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.core.worker import Worker
+from tidegate.producer.datastream_source.stream import DatastreamFiles
+from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.driver.parked_log import ParkedLog
+from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.kafka.backfill_topic import RequestFollower
+from tidegate.producer.lineage_notes import LineageNotes
+from tidegate.producer.metrics import ProducerMetrics, producer_metrics
+from tidegate.producer.observer import Observer
+from tidegate.producer.ports import ChangeStream, RecordTranslator
+from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFaults
+from tidegate.producer.spanner.table_reads import SpannerChunkReads
+from tidegate.producer.spanner.tables_at import TablesAt
+from tidegate.producer.translation.filtering import FilteringTranslator
+from tidegate.producer.translation.parking import ParkingTranslator
+from tidegate.program.memory import collect_rarely
+from tidegate.program.open_lineage import RunLineage, kafka_namespace, place_of, reported
+from tidegate.program.status_server import Health, serve_status
+
+_log = structlog.get_logger()
+
+
+def run(config: ProducerConfig) -> None:
+    """Run one worker until SIGTERM or SIGINT, which drain it; a second signal ends it at once.
+
+    Raises what stopped the worker.
+    """
+    structlog.contextvars.bind_contextvars(worker=config.worker, prefix=config.prefix)
+    _log.info("accelerator", state=describe_accelerator())
+    metrics, health, faults = producer_metrics(), Health(), RetriedFaults()
+    pages = {ERRORS_PATH: faults.as_json}
+    served = serve_status(config, registry=metrics.registry, health=health, pages=pages)
+    with (
+        ExitStack() as exits,
+        served,
+        reported(config, program="tidegate-producer") as lineage,
+    ):
+        worker = start(
+            config, metrics=metrics, health=health, faults=faults, exits=exits, lineage=lineage
+        )
+
+        def on_signal(number: int, _frame: object) -> None:
+            signal.signal(number, signal.SIG_DFL)
+            worker.request_drain(leaves_group=config.leave_on_stop)
+
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
+        collect_rarely()
+        worker.run()
+
+
+def start(
+    config: ProducerConfig,
+    *,
+    metrics: ProducerMetrics,
+    health: Health,
+    exits: ExitStack,
+    faults: RetriedFaults | None = None,
+    lineage: RunLineage | None = None,
+) -> FleetWorker:
+    """Return a worker, ready to run; topics and schemas exist when this returns.
+
+    `exits` closes what the worker reads from; `faults` gets what it retries, `lineage` what it
+    reads and publishes.
+    Raises ConfigError and UnreachableError; `docs/reference/errors.md` lists them.
+    """
+    found = exits.enter_context(closing(find_environment(config)))
+    parts = prepare(config, found)
+    stream = _stream(parts, exits)
+    files = stream.figures if isinstance(stream, DatastreamFiles) else None
+    budget = ByteBudget(config.inflight_bytes_max, tasks=parts.found.source.tasks)
+    observe: Callable[[on.Event, Worker], None] = Observer(
+        metrics,
+        bytes_in_flight=lambda: budget.taken,
+        health=health,
+        # How long files are kept is the choice of their owner, and not known here.
+        retention_us=found.source.description.retention_us if files is None else math.inf,
+        files=files,
+        faults=faults,
+        shows_details=config.metrics_details,
+    )
+    fleet_worker = FleetWorker(
+        parts.worker(Worker),
+        publisher=parts.publisher(),
+        open_reader=_reader_factory(parts, stream, _translator(parts), budget),
+        open_stream_start=parts.open_stream_start,
+        release_budget=budget.release,
+        observe=observe if lineage is None else _with_lineage(observe, lineage, parts),
+    )
+    fleet_worker.attach(parts.membership(fleet_worker))
+    return fleet_worker
+
+
+def _with_lineage(
+    observe: Callable[[on.Event, Worker], None], lineage: RunLineage, parts: Parts
+) -> Callable[[on.Event, Worker], None]:
+    """Report a worker's run, which begins here, beside what else observes it."""
+    config = parts.config
+
+    def source_of(table: str) -> tuple[str, str]:
+        if config.files is not None:
+            return place_of(config.files.location)
+        return f"spanner://{config.project}:{config.instance}", f"{config.database}.{table}"
+
+    notes = LineageNotes(
+        lineage,
+        encodings=parts.plain.encodings,
+        source_of=source_of,
+        kafka=kafka_namespace(config.bootstrap_servers),
+    )
+    lineage.begin()
+
+    def both(event: on.Event, worker: Worker) -> None:
+        observe(event, worker)
+        notes(event, worker)
+
+    return both
+
+
+def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
+    """Return the stream; beside a change stream the tables that operators want to be read."""
+    found, source, requests = parts.found, parts.found.source, TableRequests()
+    if source.channels is None:
+        return source.stream
+    follower = RequestFollower(
+        found.topics.backfills,
+        requests,
+        bootstrap_servers=parts.config.bootstrap_servers,
+        group=found.topics.group,
+        options=found.kafka_options,
+    )
+    exits.callback(follower.close)
+    follower.start()
+    tables = TablesAt(source.catalogue, stream=parts.config.change_stream, tasks=source.tasks)
+    reads = SpannerChunkReads(source.channels, tables, source.query_options)
+    return OnDemandStream(source.stream, reads, requests)
+
+
+def _translator(parts: Parts) -> RecordTranslator:
+    """Return what readers translate with."""
+    translator: RecordTranslator = parts.translator
+    record_filter = filter_of(parts.config)
+    if parts.config.files is not None:
+        if not record_filter.is_empty:
+            translator = FilteringTranslator(translator, record_filter)
+        return EventTranslator(
+            translator,
+            parks=parts.config.poison == "park",
+            columns_of=parts.plain.registered_columns,
+        )
+    if parts.config.poison == "park":
+        translator = ParkingTranslator(
+            parts.translator,
+            parts.plain,
+            parts.limits,
+            dead_letter=parts.dead_letter,
+            report=ParkedLog(),
+        )
+    return translator if record_filter.is_empty else FilteringTranslator(translator, record_filter)
+
+
+def _reader_factory(
+    parts: Parts, stream: ChangeStream, translator: RecordTranslator, budget: ByteBudget
+) -> Callable[[do.StartQuery, Callable[[on.ReaderOutput], None]], PartitionReader]:
+    def open_reader(
+        query: do.StartQuery, deliver: Callable[[on.ReaderOutput], None]
+    ) -> PartitionReader:
+        return PartitionReader(
+            stream.resumed(query.resumption) if isinstance(stream, DatastreamFiles) else stream,
+            translator,
+            token=query.token,
+            query_id=query.query_id,
+            start_ns=query.start_ns,
+            end_ns=query.end_ns,
+            heartbeat_ms=parts.config.heartbeat_ms,
+            deliver=deliver,
+            budget=budget,
+            tasks=parts.found.source.tasks,
+            tombstones=parts.config.tombstones,
+        )
+
+    return open_reader

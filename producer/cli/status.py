@@ -1,0 +1,233 @@
+"""`tidegate-producer status`: how far a fleet is, by its records, its group and its metrics."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tidegate.lineage.fleet_status import FleetStatus, fleet_status
+from tidegate.producer.backfill.read_partition import is_of_backfill, reading_of
+from tidegate.producer.backfill.table_run import place_of
+from tidegate.producer.cli.fleet_reader import FleetReader
+from tidegate.producer.cli.stream_states import StreamState, state_since, stream_state
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.errors import StreamNotStarted
+from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFault, faults_of_json
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
+from tidegate.schemas.progress import StreamStarted
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillProgress:
+    """A backfill that goes on."""
+
+    rows: int
+    """The rows of all its tables, as they were when the stream began."""
+    published: int
+    """How many of these are published."""
+    seconds_left: float | None = None
+    """At the rate since the status before; None in the first one, and where nothing came."""
+
+
+def backfill_progress(
+    started: StreamStarted, open_tokens: Iterable[str], *, changes: int, rate: float | None
+) -> BackfillProgress | None:
+    """Return how far the backfill is; None without one, and once it is done.
+
+    Until it is done nothing but rows is published: `changes`, so many in a second as `rate` says.
+    """
+    if not any(is_of_backfill(token) and place_of(token) is None for token in open_tokens):
+        return None
+    ranges = [reading_of(child.token) for child in started.children]
+    rows = sum(one.rows for one in ranges if one is not None)
+    left = rows - changes
+    return BackfillProgress(rows, changes, round(left / rate, 1) if rate and left >= 0 else None)
+
+
+_TIMEOUT_S = 5.0
+_PREFIX = "tidegate_producer_"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCounts:
+    """The stream partitions of one worker by what it does with them; None where it says nothing."""
+
+    address: str
+    running: int | None = None
+    queued: int | None = None
+    paused: int | None = None
+    held: int | None = None
+    stopped: int | None = None
+    retention_headroom_s: float | None = None
+    """Until what the slowest one has not published expires; None if nothing does, as with files."""
+    error: str = ""
+    """Why it says nothing."""
+    retried: tuple[RetriedFault, ...] | None = None
+    """What it has retried since its start, the newest first; None of an older version."""
+    retried_dropped: int = 0
+    """Entries that its list had no place for."""
+
+
+def ask_worker(address: str) -> WorkerCounts:
+    """Ask the worker whose metrics are served at `address`, a host and a port.
+
+    Blocks for some seconds at most.  Raises nothing: that a worker does not answer is in `error`.
+    """
+    try:
+        text = _fetch(address, "/metrics")
+        found = {
+            sample.name.removeprefix(_PREFIX): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if not sample.labels and sample.name.startswith(_PREFIX)
+        }
+        retried, dropped = _retried(address)
+        return WorkerCounts(
+            address,
+            running=int(found["queries_running"]),
+            queued=int(found["stream_partitions_queued"]),
+            paused=int(found["stream_partitions_paused"]),
+            # Workers of an older version have neither of these two.
+            held=int(found["stream_partitions_held"])
+            if "stream_partitions_held" in found
+            else None,
+            retention_headroom_s=_finite(found.get("retention_headroom_seconds")),
+            stopped=int(found["stream_partitions_stopped"]),
+            retried=retried,
+            retried_dropped=dropped,
+        )
+    except (OSError, http.client.HTTPException) as error:
+        return WorkerCounts(address, error=str(error) or type(error).__name__)
+    except (ValueError, KeyError):
+        return WorkerCounts(address, error="these are not the metrics of a tidegate-producer")
+
+
+def _finite(seconds: float | None) -> float | None:
+    return seconds if seconds is not None and math.isfinite(seconds) else None
+
+
+def _retried(address: str) -> tuple[tuple[RetriedFault, ...] | None, int]:
+    """Return what the worker retries; None of one that does not serve it."""
+    try:
+        return faults_of_json(_fetch(address, ERRORS_PATH))
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        return None, 0
+
+
+def _fetch(address: str, path: str) -> str:
+    """Return a page; raises OSError and HTTPException."""
+    with closing(http.client.HTTPConnection(address, timeout=_TIMEOUT_S)) as connection:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        if response.status != http.client.OK:
+            raise http.client.HTTPException(f"HTTP {response.status} {response.reason}")
+        return response.read().decode()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """A stream and its fleet at one moment."""
+
+    fleet: FleetStatus | None
+    """As of what the progress topic held; None of a stream that has not begun."""
+    state: StreamState
+    members: tuple[str, ...]
+    """Workers in the group."""
+    now_us: int
+    """By this machine's clock; lags are counted from here."""
+    changes_a_second: float | None = None
+    """Since the status before; None in the first one."""
+    workers: tuple[WorkerCounts, ...] = ()
+    """Those that were asked for their metrics."""
+    backfill: BackfillProgress | None = None
+    """While rows from before the stream are published."""
+    reason: str = ""
+    """Why there is nothing to show."""
+    since_us: int | None = None
+    """The state holds at least since then; None if no record says since when."""
+
+
+def follow(
+    config: ProducerConfig, *, metrics: Sequence[str] = (), interval_s: float = 0.0
+) -> Iterator[StreamStatus]:
+    """Yield the status now, and again after each interval, for as long as it is asked for.
+
+    `metrics` are addresses of workers' metrics.  A stream that has not begun has a status, too.
+    Raises as `FleetReader` does otherwise.
+    """
+    while True:
+        try:
+            reader = FleetReader(config)
+            break
+        except StreamNotStarted as error:
+            state, now_us = StreamState.NOT_STARTED, time.time_ns() // NS_PER_US
+            yield StreamStatus(None, state, (), now_us=now_us, reason=str(error))
+            time.sleep(interval_s)
+    with closing(reader):
+        before: tuple[int, float] | None = None
+        while True:
+            records, at_s = reader.read(), time.monotonic()
+            changes = records.changes
+            rate = None
+            if before is not None:
+                rate = max(changes - before[0], 0) / (at_s - before[1])
+            before = changes, at_s
+            members = tuple(reader.members())
+            found = fleet_status(records.view, records.started, epoch=records.epoch)
+            state = stream_state(found, members)
+            yield StreamStatus(
+                fleet=found,
+                state=state,
+                members=members,
+                now_us=time.time_ns() // NS_PER_US,
+                changes_a_second=rate,
+                workers=tuple(map(ask_worker, metrics)),
+                backfill=backfill_progress(
+                    records.started,
+                    (one.token for one in found.partitions),
+                    changes=changes,
+                    rate=rate,
+                ),
+                since_us=state_since(found, state),
+            )
+            reader.wait(interval_s)
+
+
+def lag_s(watermark_us: int | None, *, now_us: int) -> float | None:
+    """Return how many seconds a watermark is behind."""
+    return None if watermark_us is None else round((now_us - watermark_us) / US_PER_SECOND, 3)
+
+
+def as_json(found: StreamStatus) -> str:
+    """Return the status as one JSON object, with the lag of each watermark in seconds."""
+    if found.fleet is None:
+        nothing = {"state": found.state.value, "members": (), "reason": found.reason}
+        return json.dumps(nothing, ensure_ascii=False)
+    plain = {
+        "state": found.state.value,
+        "since_us": found.since_us,
+        "since": None if found.since_us is None else _instant(found.since_us),
+        "members": found.members,
+        "changes_a_second": found.changes_a_second,
+        "backfill": None if found.backfill is None else asdict(found.backfill),
+        **asdict(found.fleet),
+        "workers": [asdict(worker) for worker in found.workers],
+    }
+    for one in (plain, *plain["slots"], *plain["partitions"]):
+        watermark_us = one["watermark_us"]
+        one["lag_s"] = lag_s(watermark_us, now_us=found.now_us)
+        if watermark_us is not None:
+            one["watermark"] = _instant(watermark_us)
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def _instant(us: int) -> str:
+    return datetime.fromtimestamp(us / US_PER_SECOND, UTC).isoformat()

@@ -1,0 +1,301 @@
+"""The states of a stream: since when, what leads from one to another, and what operators may do.
+
+A state is stored nowhere.  `stream_state` derives it from what the progress topic and the group say
+now; a command does so before its first effect, and what only looks is always permitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tidegate.lineage.errors import is_expired
+from tidegate.lineage.fleet_status import FleetStatus, fleet_status
+from tidegate.producer.errors import CommandRefused
+
+if TYPE_CHECKING:
+    from tidegate.producer.cli.fleet_reader import FleetRecords
+
+
+class StreamState(StrEnum):
+    """What a stream does now; the first that holds, in this order."""
+
+    NOT_STARTED = "Not started"
+    """No worker has opened it."""
+    ENDED = "Ended"
+    """A bounded stream has published everything; Datastream has no such state."""
+    FAILED_PERMANENTLY = "Failed permanently"
+    """Changes of a stream partition expired unread: somebody has to accept the loss."""
+    FAILED = "Failed"
+    """A stream partition is stopped by an error; the others go on."""
+    PAUSED = "Paused"
+    """No worker is in the group; or an operator has paused the stream, and all of it is published.
+    """
+    DRAINING = "Draining"
+    """An operator has paused the stream, and workers publish what they have read."""
+    STARTING = "Starting"
+    """Workers are there, and some slot has no heartbeat yet."""
+    RUNNING = "Running"
+    """Workers read every stream partition that can be read."""
+
+
+def stream_state(found: FleetStatus | None, members: Collection[str]) -> StreamState:
+    """Return the state of a stream, None of one that has not begun.
+
+    `members` are the workers in its group.
+    """
+    if found is None:
+        return StreamState.NOT_STARTED
+    reasons = [one.reason for one in found.partitions if one.reason is not None]
+    if found.has_ended:
+        return StreamState.ENDED
+    if any(map(is_expired, reasons)):
+        return StreamState.FAILED_PERMANENTLY
+    if reasons:
+        return StreamState.FAILED
+    if not members or found.is_paused:
+        return StreamState.PAUSED
+    if found.is_to_pause:
+        return StreamState.DRAINING
+    return StreamState.STARTING if found.watermark_us is None else StreamState.RUNNING
+
+
+def state_since(found: FleetStatus, state: StreamState) -> int | None:
+    """Return since when, at least, a stream is in the state that was derived of it.
+
+    `Paused` and `Draining` count from the operator's command; `Paused` without one from the newest
+    heartbeat, as the group does not say when its last member left.
+    """
+    match state:
+        case StreamState.FAILED_PERMANENTLY:
+            return _stopped(found, is_expired_only=True)
+        case StreamState.FAILED:
+            return _stopped(found, is_expired_only=False)
+        case StreamState.ENDED:
+            return _latest(slot.empty_since_us for slot in found.slots)
+        case StreamState.RUNNING:
+            return _latest((*_steady(found), *_commanded(found)))
+        case StreamState.STARTING:
+            # Some slot had no heartbeat for all of the time in which another one had.
+            known = [at_us for at_us in _steady(found) if at_us is not None]
+            return _latest((*([min(known)] if known else []), *_commanded(found)))
+        case StreamState.PAUSED if not found.is_to_pause:
+            heard = [slot.heard_us for slot in found.slots if slot.heard_us is not None]
+            return max(heard, default=None)
+        case _:
+            return _latest(_commanded(found))
+
+
+def _stopped(found: FleetStatus, *, is_expired_only: bool) -> int | None:
+    times = [
+        one.stopped_since_us
+        for one in found.partitions
+        if one.reason is not None and (is_expired(one.reason) or not is_expired_only)
+    ]
+    return min((at_us for at_us in times if at_us is not None), default=None)
+
+
+def _steady(found: FleetStatus) -> list[int | None]:
+    return [slot.steady_since_us for slot in found.slots]
+
+
+def _commanded(found: FleetStatus) -> list[int]:
+    return [] if found.control is None else [found.control.at_us]
+
+
+def _latest(times: Iterable[int | None]) -> int | None:
+    """Return the latest time; None if one is not known, or there is none."""
+    known: list[int] = []
+    for at_us in times:
+        if at_us is None:
+            return None
+        known.append(at_us)
+    return max(known, default=None)
+
+
+class Command(StrEnum):
+    """What operators type to change a stream."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    DRAIN = "drain"
+    BACKFILL = "backfill"
+    BACKFILL_STOP = "backfill --stop"
+    BACKFILL_RESUME = "backfill --resume"
+    BACKFILL_CANCEL = "backfill --cancel"
+    REDRIVE = "redrive"
+    ACCEPT_GAP = "accept-gap"
+    RESET = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRule:
+    """Where a command is permitted."""
+
+    states: frozenset[StreamState]
+    needs_pause: bool = False
+    """Whether an operator's pause has to hold."""
+    needs_readers: bool = False
+    """Whether workers have to be in the group, and no pause may hold."""
+    is_offline: bool = False
+    """Whether it waits until all workers have left the group."""
+
+
+_ALL = frozenset(StreamState)
+_BEGUN = _ALL - {StreamState.NOT_STARTED}
+_GOES_ON = _BEGUN - {StreamState.ENDED, StreamState.FAILED_PERMANENTLY}
+_READS = frozenset({StreamState.STARTING, StreamState.RUNNING, StreamState.FAILED})
+
+COMMAND_RULES: Mapping[Command, CommandRule] = {
+    Command.PAUSE: CommandRule(_GOES_ON),
+    Command.RESUME: CommandRule(
+        frozenset({StreamState.DRAINING, StreamState.PAUSED, StreamState.FAILED}), needs_pause=True
+    ),
+    Command.DRAIN: CommandRule(_BEGUN),
+    Command.BACKFILL: CommandRule(_READS, needs_readers=True),
+    Command.BACKFILL_STOP: CommandRule(_GOES_ON),
+    Command.BACKFILL_RESUME: CommandRule(_GOES_ON),
+    Command.BACKFILL_CANCEL: CommandRule(_GOES_ON | {StreamState.FAILED_PERMANENTLY}),
+    Command.REDRIVE: CommandRule(_GOES_ON | {StreamState.ENDED}, is_offline=True),
+    Command.ACCEPT_GAP: CommandRule(frozenset({StreamState.FAILED_PERMANENTLY}), is_offline=True),
+    # It reads no state: a stream whose records cannot be decoded any more can only be removed.
+    Command.RESET: CommandRule(_ALL, is_offline=True),
+}
+"""Where something is refused, `_HINTS` says what to do."""
+
+_HINTS: Mapping[StreamState, str] = {
+    StreamState.NOT_STARTED: "Start a worker, or check the prefix",
+    StreamState.STARTING: "Wait until it runs",
+    StreamState.RUNNING: "It needs nothing",
+    StreamState.DRAINING: "Resume it: tidegate-producer resume",
+    StreamState.PAUSED: "Resume it (tidegate-producer resume), or start workers if none runs",
+    StreamState.FAILED: "Remove the cause that tidegate-producer status names",
+    StreamState.FAILED_PERMANENTLY: (
+        "Accept what has expired (tidegate-producer accept-gap), or remove the stream "
+        "(tidegate-producer reset)"
+    ),
+    StreamState.ENDED: "All of it is published; another stream needs another prefix, or a reset",
+}
+"""What to do where a command is refused."""
+
+_NOT_PAUSED = "No operator has paused it: tidegate-producer status says what it does"
+_NO_WORKER = "No operator has paused it, and no worker is in its group: start workers"
+_NOTHING_EXPIRED = (
+    "Nothing of it has expired unread; tidegate-producer status names what stops it, if anything"
+)
+
+
+def require_permitted(
+    command: Command, found: FleetStatus | None, members: Collection[str]
+) -> StreamState:
+    """Return the stream's state; raise CommandRefused if the command is not permitted in it.
+
+    `found` is None of a stream that has not begun; `members` are the workers in its group.
+    """
+    state, rule = stream_state(found, members), COMMAND_RULES[command]
+    is_permitted = state in rule.states
+    is_paused = found is not None and found.is_to_pause
+    is_read = bool(members) and not is_paused
+    if is_permitted and (is_paused or not rule.needs_pause) and (is_read or not rule.needs_readers):
+        return state
+    if is_permitted and rule.needs_readers:
+        hint = _HINTS[StreamState.PAUSED] if is_paused else _NO_WORKER
+    elif command is Command.ACCEPT_GAP and found is not None:
+        hint = _NOTHING_EXPIRED
+    elif rule.needs_pause and not is_paused and state in _GOES_ON:
+        hint = _NO_WORKER if state is StreamState.PAUSED else _NOT_PAUSED
+    else:
+        hint = _HINTS[state]
+    raise CommandRefused(command.value, state.value, hint=hint)
+
+
+def require_command(command: Command, records: FleetRecords, members: Iterable[str]) -> StreamState:
+    """Do the same with what was read of the progress topic and of the group."""
+    found = fleet_status(records.view, records.started, epoch=records.epoch)
+    return require_permitted(command, found, tuple(members))
+
+
+class StreamChange(StrEnum):
+    """What happens to a stream."""
+
+    OPENED = "a worker opens it"
+    HEARD = "every slot has a heartbeat"
+    STOPPED = "an error stops a stream partition"
+    EXPIRED = "changes expire unread"
+    CLEARED = "an error is gone"
+    PAUSE = "an operator pauses it"
+    OBEYED = "all that was read is published"
+    RESUME = "an operator resumes it"
+    LEFT = "the last worker leaves"
+    JOINED = "a worker joins"
+    ENDED = "all of it is published"
+    RESET = "an operator resets it"
+
+
+_NOT_STARTED, _STARTING, _RUNNING = (
+    StreamState.NOT_STARTED, StreamState.STARTING, StreamState.RUNNING,
+)  # fmt: skip
+_DRAINING, _PAUSED = StreamState.DRAINING, StreamState.PAUSED
+_FAILED, _LOST, _ENDED = StreamState.FAILED, StreamState.FAILED_PERMANENTLY, StreamState.ENDED
+
+_BEHIND_AN_ERROR = frozenset({_STARTING, _RUNNING, _DRAINING, _PAUSED, _ENDED})
+
+STREAM_TRANSITIONS: Mapping[tuple[StreamState, StreamChange], frozenset[StreamState]] = {
+    (_NOT_STARTED, StreamChange.OPENED): frozenset({_STARTING, _PAUSED}),
+    (_STARTING, StreamChange.HEARD): frozenset({_RUNNING, _ENDED}),
+    (_STARTING, StreamChange.STOPPED): frozenset({_FAILED}),
+    (_STARTING, StreamChange.EXPIRED): frozenset({_LOST}),
+    (_STARTING, StreamChange.PAUSE): frozenset({_DRAINING}),
+    (_STARTING, StreamChange.LEFT): frozenset({_PAUSED}),
+    (_STARTING, StreamChange.ENDED): frozenset({_ENDED}),
+    (_RUNNING, StreamChange.STOPPED): frozenset({_FAILED}),
+    (_RUNNING, StreamChange.EXPIRED): frozenset({_LOST}),
+    (_RUNNING, StreamChange.PAUSE): frozenset({_DRAINING}),
+    (_RUNNING, StreamChange.LEFT): frozenset({_PAUSED}),
+    (_RUNNING, StreamChange.ENDED): frozenset({_ENDED}),
+    (_DRAINING, StreamChange.HEARD): frozenset({_ENDED}),
+    (_DRAINING, StreamChange.STOPPED): frozenset({_FAILED}),
+    (_DRAINING, StreamChange.EXPIRED): frozenset({_LOST}),
+    (_DRAINING, StreamChange.OBEYED): frozenset({_PAUSED}),
+    (_DRAINING, StreamChange.RESUME): frozenset({_STARTING, _RUNNING}),
+    (_DRAINING, StreamChange.LEFT): frozenset({_PAUSED}),
+    (_DRAINING, StreamChange.ENDED): frozenset({_ENDED}),
+    (_PAUSED, StreamChange.HEARD): frozenset({_ENDED}),
+    (_PAUSED, StreamChange.STOPPED): frozenset({_FAILED}),
+    (_PAUSED, StreamChange.EXPIRED): frozenset({_LOST}),
+    (_PAUSED, StreamChange.RESUME): frozenset({_RUNNING}),
+    (_PAUSED, StreamChange.JOINED): frozenset({_STARTING, _RUNNING, _DRAINING}),
+    (_PAUSED, StreamChange.ENDED): frozenset({_ENDED}),
+    (_PAUSED, StreamChange.RESET): frozenset({_NOT_STARTED}),
+    (_FAILED, StreamChange.EXPIRED): frozenset({_LOST}),
+    (_FAILED, StreamChange.CLEARED): _BEHIND_AN_ERROR,
+    (_FAILED, StreamChange.RESET): frozenset({_NOT_STARTED}),
+    (_LOST, StreamChange.STOPPED): frozenset({_FAILED}),
+    (_LOST, StreamChange.CLEARED): _BEHIND_AN_ERROR | {_FAILED},
+    (_LOST, StreamChange.RESET): frozenset({_NOT_STARTED}),
+    (_ENDED, StreamChange.RESET): frozenset({_NOT_STARTED}),
+}
+"""Where a change leads to, if it changes the state; there are several where it uncovers another
+one: behind an error a stream runs, is paused, has no worker, or has ended."""
+
+
+def drawing() -> str:
+    """Return the table as a diagram of Mermaid, an arrow for each pair of states."""
+    labels: dict[tuple[StreamState, StreamState], list[str]] = {}
+    for (state, change), following in STREAM_TRANSITIONS.items():
+        for one in StreamState:
+            if one in following:
+                labels.setdefault((state, one), []).append(change.value)
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {_name(_NOT_STARTED)}"]
+    lines += [f"    {_name(one)}: {one.value}" for one in StreamState]
+    lines += [
+        f"    {_name(before)} --> {_name(after)}: {', or '.join(changes)}"
+        for (before, after), changes in labels.items()
+    ]
+    return "\n".join([*lines, f"    {_name(_ENDED)} --> [*]", "```"])
+
+
+def _name(state: StreamState) -> str:
+    return state.name.lower()

@@ -1,1 +1,0 @@
-"""What each command of `tidegate-producer` does, one module per command."""
