@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 from tidegate.local_stack.config import LocalStackConfig
 from tidegate.producer.cli.stream_states import COMMAND_RULES, CommandRule, StreamState, drawing
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
+from tidegate.producer.observation.metrics import METRICS as PRODUCER_METRICS
 from tidegate.program.java import JAVA_MIN
 from tidegate.program.settings import Settings, has_flag
 from tidegate.program.spark_versions import DELTA, SPARK_LINES

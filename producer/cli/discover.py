@@ -21,9 +21,8 @@ from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import FileStore, open_location
 from tidegate.producer.datastream.file_tree import all_files, newest_files, object_folders
 from tidegate.producer.datastream.inventory import Inventory
-from tidegate.producer.description import DIALECTS
+from tidegate.producer.description import DIALECTS, Discovery, SourceField, SourceObject
 from tidegate.producer.errors import QueryError
-from tidegate.producer.source_objects import Discovery, SourceField, SourceObject
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.source_tables import source_tables
 from tidegate.producer.spanner.validate import setup_error

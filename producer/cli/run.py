@@ -26,11 +26,11 @@ from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.parked_log import ParkedLog
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.kafka.backfill_topic import RequestFollower
-from tidegate.producer.lineage_notes import LineageNotes
-from tidegate.producer.metrics import ProducerMetrics, producer_metrics
-from tidegate.producer.observer import Observer
+from tidegate.producer.observation.faults import ERRORS_PATH, RetriedFaults
+from tidegate.producer.observation.lineage import LineageNotes
+from tidegate.producer.observation.metrics import ProducerMetrics, producer_metrics
+from tidegate.producer.observation.observer import Observer
 from tidegate.producer.ports import ChangeStream, RecordTranslator
-from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFaults
 from tidegate.producer.spanner.table_reads import SpannerChunkReads
 from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.translation.filtering import FilteringTranslator

@@ -20,7 +20,7 @@ from tidegate.producer.cli.fleet_reader import FleetReader
 from tidegate.producer.cli.stream_states import StreamState, state_since, stream_state
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import StreamNotStarted
-from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFault, faults_of_json
+from tidegate.producer.observation.faults import ERRORS_PATH, RetriedFault, faults_of_json
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 from tidegate.schemas.progress import StreamStarted
 

@@ -9,7 +9,7 @@ from tidegate.producer.config import ProducerConfig
 from tidegate.producer.description import StreamDescription
 from tidegate.producer.record_filter import MOD_TYPES, RecordFilter
 from tidegate.producer.source_config import listed
-from tidegate.schemas.change_schema import RESERVED_HINT
+from tidegate.schemas.change_schema import RESERVED_HINT, reserved_names
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.output_form import Envelope, KeyFormat, OutputForm, ValueFormat
 from tidegate.schemas.progress import ProgressRecord, StreamStarted

@@ -16,7 +16,7 @@ from tidegate.producer.datastream.log_positions import log_of_mysql
 from tidegate.producer.datastream.metadata import MySqlMetadata
 from tidegate.producer.datastream.read_methods import ReadKind, SourceKind
 from tidegate.producer.datastream.unified_types import PayloadField
-from tidegate.producer.source_objects import SourceField, SourceObject
+from tidegate.producer.description import SourceField, SourceObject
 
 
 class Inventory:

@@ -32,7 +32,7 @@ from tidegate.producer.datastream_source.object_reading import (
     WaitUntil,
 )
 from tidegate.producer.datastream_source.waiting_query import WaitingQuery, record_bytes
-from tidegate.producer.runtime_ports import Clock, Tasks
+from tidegate.producer.ports import Clock, Tasks
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 

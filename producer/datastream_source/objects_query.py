@@ -11,8 +11,8 @@ from tidegate.producer.datastream.position import Position, printable
 from tidegate.producer.datastream.store_errors import PathMissing
 from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.datastream_source.waiting_query import WaitingQuery
+from tidegate.producer.ports import Clock, Tasks
 from tidegate.producer.records import HeartbeatRecord, PartitionStartRecord
-from tidegate.producer.runtime_ports import Clock, Tasks
 from tidegate.schemas.instants import NS_PER_US
 
 

@@ -18,9 +18,8 @@ from tidegate.producer.datastream_source.table_settings import TableSettings
 from tidegate.producer.datastream_source.tokens import object_of, objects_minute, objects_token
 from tidegate.producer.datastream_source.waiting_query import RecordsResponse
 from tidegate.producer.errors import TokenRefused
-from tidegate.producer.ports import RunningQuery
+from tidegate.producer.ports import Clock, RunningQuery, Tasks
 from tidegate.producer.records import ChildPartitionsRecord
-from tidegate.producer.runtime_ports import Clock, Tasks
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition

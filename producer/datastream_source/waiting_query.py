@@ -6,8 +6,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from tidegate.producer.ports import Clock, Tasks
 from tidegate.producer.records import DataChangeRecord, HeartbeatRecord, StreamRecord
-from tidegate.producer.runtime_ports import Clock, Tasks
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from tidegate.producer.core.budget_line import BudgetLine, Request
-from tidegate.producer.runtime_ports import Signal, Tasks
+from tidegate.producer.ports import Signal, Tasks
 
 _LOOK_AGAIN_S = 1.0
 

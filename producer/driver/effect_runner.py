@@ -18,8 +18,14 @@ from tidegate.producer.core import events as on
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.clock import now_on
 from tidegate.producer.driver.line_rate import LineRate
-from tidegate.producer.ports import Membership, OpenReader, Publisher, Reader, StreamStartFinder
-from tidegate.producer.runtime_ports import Clock
+from tidegate.producer.ports import (
+    Clock,
+    Membership,
+    OpenReader,
+    Publisher,
+    Reader,
+    StreamStartFinder,
+)
 from tidegate.schemas.errors import InvariantViolation, TidegateError, invariant
 
 _log = structlog.get_logger()

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tidegate.producer.core.events import ReaderOutput, RecordsRead, TableFound
 from tidegate.producer.driver.threads import SystemThreads
-from tidegate.producer.runtime_ports import Threads
+from tidegate.producer.ports import Threads
 
 _Output: TypeAlias = ReaderOutput | TableFound
 

@@ -17,8 +17,14 @@ from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.inbox import Inbox
-from tidegate.producer.ports import Membership, OpenReader, Publisher, StreamStartFinder
-from tidegate.producer.runtime_ports import Clock, Threads
+from tidegate.producer.ports import (
+    Clock,
+    Membership,
+    OpenReader,
+    Publisher,
+    StreamStartFinder,
+    Threads,
+)
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import DataTopic

@@ -9,7 +9,7 @@ import structlog
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.line_rate import LineRate
 from tidegate.producer.messages import ParkedChange
-from tidegate.producer.runtime_ports import Clock
+from tidegate.producer.ports import Clock
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 
 _INTERVAL_US = 60 * US_PER_SECOND

@@ -25,7 +25,7 @@ from tidegate.producer.core.events import (
 )
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.messages import MOD_DELETE, PublishableRecord
-from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery
+from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery, Tasks
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -36,7 +36,6 @@ from tidegate.producer.records import (
     PartitionEventRecord,
     PartitionStartRecord,
 )
-from tidegate.producer.runtime_ports import Tasks
 from tidegate.schemas.errors import InvariantViolation, TidegateError
 
 ReadItem: TypeAlias = PublishableRecord | HeartbeatRecord | LineageRecord

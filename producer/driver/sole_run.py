@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate.producer.core import events as on
 from tidegate.producer.core.sole_worker import SoleWorker
 from tidegate.producer.driver.clock import SystemClock
-from tidegate.producer.runtime_ports import Clock
+from tidegate.producer.ports import Clock
 from tidegate.schemas.errors import ProducerError
 from tidegate.schemas.instants import US_PER_SECOND
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
-from tidegate.producer.runtime_ports import Signal
+from tidegate.producer.ports import Signal
 
 _T = TypeVar("_T")
 _Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from tidegate.producer.runtime_ports import Condition
+from tidegate.producer.ports import Condition
 
 
 class SystemThreads:

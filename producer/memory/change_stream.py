@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.errors import QueryInterrupted
+from tidegate.producer.ports import Clock, Tasks
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -18,7 +19,6 @@ from tidegate.producer.records import (
     PartitionStartRecord,
     StreamRecord,
 )
-from tidegate.producer.runtime_ports import Clock, Tasks
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 

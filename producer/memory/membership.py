@@ -20,8 +20,7 @@ from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.group_client import Callback, ClientState, GroupClient
 from tidegate.producer.memory.log import TOMBSTONE, Log
 from tidegate.producer.memory.progress_follower import MemoryProgressFollower
-from tidegate.producer.ports import GroupListener
-from tidegate.producer.runtime_ports import Clock
+from tidegate.producer.ports import Clock, GroupListener
 from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from tidegate.producer.description import StreamDescription
-from tidegate.producer.source_objects import SourceField, SourceObject
+from tidegate.producer.description import SourceField, SourceObject, StreamDescription
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from tidegate.producer.ports import Catalogue
-from tidegate.producer.runtime_ports import Tasks
+from tidegate.producer.ports import Catalogue, Tasks
 from tidegate.schemas.tables import TableSchema
 
 _T = TypeVar("_T")

@@ -21,7 +21,7 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from tests.tidy.pages import REPOSITORY
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts, ivy_file
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
+from tidegate.producer.observation.metrics import METRICS as PRODUCER_METRICS
 from tidegate.program.spark_versions import SPARK_LINES
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.metrics import METRICS as CONSUMER_METRICS

@@ -32,7 +32,7 @@ from spanner_simulator import Simulator
 from tests.tidy.chart import RENDERED
 from tests.tidy.printed_commands import PAGES, REPOSITORY, Block, blocks, blocks_in
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
+from tidegate.producer.observation.metrics import METRICS as PRODUCER_METRICS
 from tidegate.program.spark_versions import SPARK_LINES, installed_line
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.proof import AuditReport, Findings

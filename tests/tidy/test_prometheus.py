@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from tests.tidy.pages import REPOSITORY
-from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
-from tidegate.producer.metrics import producer_metrics
+from tidegate.producer.observation.metrics import METRICS as PRODUCER_METRICS
+from tidegate.producer.observation.metrics import producer_metrics
 from tidegate.program.status_server import Health, StatusServer
 from tidegate.spark_consumer.metrics import METRICS as CONSUMER_METRICS
 from tidegate.spark_consumer.metrics import consumer_metrics

@@ -7,12 +7,13 @@ import pytest
 from tidegate.producer.description import (
     GOOGLE_SQL,
     POSTGRESQL,
+    SourceField,
+    SourceObject,
     StreamDescription,
     check_start,
     check_stream,
     retention_ns,
 )
-from tidegate.producer.source_objects import SourceField, SourceObject
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 

@@ -39,7 +39,7 @@ from tidegate.producer.cli.redrive import LeftKey, RedriveReport
 from tidegate.producer.cli.schemas import Subject
 from tidegate.producer.cli.status import StreamStatus
 from tidegate.producer.cli.stream_states import StreamState
-from tidegate.producer.source_objects import Discovery, SourceField, SourceObject
+from tidegate.producer.description import Discovery, SourceField, SourceObject
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.progress import ControlState
 

@@ -31,11 +31,11 @@ from tidegate.producer.datastream import errors as file_errors
 from tidegate.producer.datastream.errors import DatastreamError, MixedSources
 from tidegate.producer.datastream_source.aside import dead_letter
 from tidegate.producer.datastream_source.event_records import place_of
+from tidegate.producer.description import Discovery, SourceField, SourceObject
 from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.topics import KafkaTopics, TopicDescription
 from tidegate.producer.messages import FORM_RECORD, ParkedChange
 from tidegate.producer.records import DataChangeRecord
-from tidegate.producer.source_objects import Discovery, SourceField, SourceObject
 from tidegate.producer.translation.parking import POISON
 from tidegate.schemas.change_schema import FLAT_FIELDS
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError

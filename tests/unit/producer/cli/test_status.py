@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit.producer.cli.conftest import NOWHERE, beat, started
+from tidegate.lineage.errors import read_stop, stop_text
 from tidegate.lineage.fleet_status import (
     FleetStatus,
     PartitionCondition,
@@ -34,8 +35,8 @@ from tidegate.producer.cli.stream_states import StreamState
 from tidegate.producer.datastream.errors import MissingSortKey
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source.tokens import object_token
-from tidegate.producer.metrics import producer_metrics
-from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFault, RetriedFaults
+from tidegate.producer.observation.faults import ERRORS_PATH, RetriedFault, RetriedFaults
+from tidegate.producer.observation.metrics import producer_metrics
 from tidegate.program.status_server import Health, Metric, Metrics, StatusServer
 from tidegate.schemas.progress import (
     ChildPartition,

@@ -24,7 +24,7 @@ from tidegate.producer.datastream.inventory import Inventory
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.store_errors import LocationGone, PathMissing, refuse
 from tidegate.producer.datastream.unified_types import PayloadField
-from tidegate.producer.source_objects import SourceField
+from tidegate.producer.description import SourceField
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 

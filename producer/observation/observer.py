@@ -21,16 +21,15 @@ from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream_source.file_figures import FileFigures
 from tidegate.producer.errors import QueryError
-from tidegate.producer.fault_notes import note_event, note_silent
+from tidegate.producer.observation.faults import RetriedFaults, note_event, note_silent
 from tidegate.producer.records import HeartbeatRecord
-from tidegate.producer.retried_faults import RetriedFaults
 from tidegate.program.status_server import Health
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import TopicTotals
 
 if TYPE_CHECKING:
-    from tidegate.producer.metrics import CounterName, ProducerMetrics
+    from tidegate.producer.observation.metrics import CounterName, ProducerMetrics
 
 
 _GAUGES_INTERVAL_S = 1.0
@@ -49,7 +48,7 @@ _COUNTERS: dict[str, CounterName] = {
     "client_replaced": "group_clients_replaced_total",
     "filtered": "filtered_total",
 }
-_OF_FILES: dict[str, CounterName] = {
+_FILE_COUNTERS: dict[str, CounterName] = {
     "files": "files_read_total",
     "late_files": "files_late_total",
     "late_events": "file_events_late_total",
@@ -75,14 +74,13 @@ class Observer:
     ) -> None:
         """Start with nothing counted; `retention_us` is how long the stream keeps changes.
 
-        `files` are the figures of a source of files; `faults` is where what is retried is listed.
-        `shows_details`: whether texts of errors are shown to those who reach the metrics port.
+        `files` are the figures of a source of files; `faults` gets the retried faults.
+        `shows_details`: whether the metrics port shows texts of errors.
         """
         self._shows_details = shows_details
         self._faults = RetriedFaults() if faults is None else faults
         self._retention_us = retention_us
         self._files = files
-        self._counted_files: dict[str, int] = {}
         self._metrics = metrics
         self._health = health
         self._bytes_in_flight = bytes_in_flight
@@ -130,11 +128,7 @@ class Observer:
         noticed = worker.counters.noticed
         note_silent(self._faults, noticed, at_us=time.time_ns() // 1_000)
         noticed.clear()
-        for name, metric in _COUNTERS.items():
-            increase = worker.counters.counts[name] - self._counted.get(name, 0)
-            self._counted[name] = worker.counters.counts[name]
-            if increase:
-                self._metrics.add(metric, increase)
+        self._count(_COUNTERS, worker.counters.counts)
         for topic, totals in worker.counters.published.items():
             self._count_topic(topic, totals)
         for (topic, reason), count in worker.counters.parked.items():
@@ -171,21 +165,24 @@ class Observer:
         headroom_us = self._retention_us - lag_us
         self._metrics.set("retention_headroom_seconds", headroom_us / US_PER_SECOND)
 
+    def _count(self, metrics: Mapping[str, CounterName], counts: Mapping[str, int]) -> None:
+        """Add to counters by how much counts have risen."""
+        for name, metric in metrics.items():
+            increase = counts.get(name, 0) - self._counted.get(metric, 0)
+            self._counted[metric] = counts.get(name, 0)
+            if increase:
+                self._metrics.add(metric, increase)
+
     def _stop_warning(self, stopped: Mapping[str, TidegateError]) -> Iterator[str]:
         if stopped:
             shown = (
                 f"{token}: {error if self._shows_details else type(error).__name__}"
-                for token, error in sorted(stopped.items(), key=lambda one: one[0])[:_SHOWN]
+                for token, error in sorted(stopped.items(), key=lambda pair: pair[0])[:_SHOWN]
             )
             yield f"{len(stopped)} stream partitions stopped: {'; '.join(shown)}"
 
     def _count_files(self, files: FileFigures) -> None:
-        counts, before = files.counts(), self._counted_files
-        self._counted_files = counts
-        for name, metric in _OF_FILES.items():
-            increase = counts.get(name, 0) - before.get(name, 0)
-            if increase:
-                self._metrics.add(metric, increase)
+        self._count(_FILE_COUNTERS, files.counts())
         progress = files.progress()
         self._metrics.set("files_unread", 0 if progress is None else progress.unread)
         open_us = 0 if progress is None else time.time_ns() // 1_000 - progress.open_since_us
@@ -222,7 +219,7 @@ def _parked_keys(worker: Worker) -> int:
 
 
 def _warnings(parked_keys: int, queued: int, paused: int, held: int) -> Iterator[str]:
-    """Yield what the text of `/readyz` says beside "ok" and what stopped."""
+    """Yield the warnings of `/readyz` that concern the worker as a whole."""
     if parked_keys:
         yield f"{parked_keys} keys are parked: see docs/how-to/parked-changes.md"
     if queued:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.producer import lineage_notes
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.events import (
     DrainRequested,
@@ -22,17 +21,18 @@ from tidegate.producer.core.events import (
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.datastream_source.file_figures import FileFigures, Progress
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRefused
-from tidegate.producer.lineage_notes import LineageNotes
-from tidegate.producer.metrics import (
+from tidegate.producer.observation import lineage as lineage_notes
+from tidegate.producer.observation.faults import RetriedFaults
+from tidegate.producer.observation.lineage import LineageNotes
+from tidegate.producer.observation.metrics import (
     METRICS,
     CounterName,
     GaugeName,
     HistogramName,
     producer_metrics,
 )
-from tidegate.producer.observer import Observer
+from tidegate.producer.observation.observer import Observer
 from tidegate.producer.records import HeartbeatRecord
-from tidegate.producer.retried_faults import RetriedFaults
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.program.status_server import Health
 from tidegate.schemas.progress import TopicTotals

@@ -21,8 +21,14 @@ from tidegate.producer.errors import (
     TableChanged,
     TooManyParkedKeys,
 )
-from tidegate.producer.fault_notes import IN_THE_LOG, note_event, note_silent
-from tidegate.producer.retried_faults import RetriedFault, RetriedFaults, faults_of_json
+from tidegate.producer.observation.faults import (
+    IN_THE_LOG,
+    RetriedFault,
+    RetriedFaults,
+    faults_of_json,
+    note_event,
+    note_silent,
+)
 from tidegate.schemas.errors import ProducerError, UnreachableError
 
 

@@ -37,14 +37,14 @@ class LineageNotes:
         if not isinstance(event, Ticked) or time.monotonic() < self._due_at:
             return
         self._due_at = time.monotonic() + _INTERVAL_S
-        published = {topic: one.mods for topic, one in worker.counters.published.items()}
+        published = {topic: totals.mods for topic, totals in worker.counters.published.items()}
         rows = {topic: mods - self._counted.get(topic, 0) for topic, mods in published.items()}
         self._counted = published
         encodings = self._encodings()
         self._lineage.follow(
             rows=rows,
             watermark_us=worker.watermark_us,
-            schemas=[(one.topic, one.value.schema_id) for one in encodings],
+            schemas=[(encoding.topic, encoding.value.schema_id) for encoding in encodings],
             datasets=lambda: self._datasets(encodings),
         )
 

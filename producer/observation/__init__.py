@@ -1,0 +1,1 @@
+"""What operators see of a worker: metrics, health, retried faults, OpenLineage events."""
