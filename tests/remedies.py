@@ -212,7 +212,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
     "producer/translation/change_writer.py": (
         f"{_TRANSLATION}/test_table_registrar.py::test_a_subject_of_another_program_is_left_for_another_prefix_or_deleted",
     ),
-    "producer/translation/putting_back.py": (
+    "producer/translation/parked_changes.py": (
         f"{_TRANSLATION}/test_putting_back.py::test_a_change_that_has_another_key_now_stays_parked_and_the_others_are_put_back",
     ),
     "producer/translation/table_registrar.py": (
@@ -314,8 +314,7 @@ BY_VALUE = frozenset(
         "producer/spanner/forms.py",
         "producer/spanner/tls.py",
         "producer/spanner/validate.py",
-        "producer/translation/beside_tables.py",
-        "producer/translation/filtering.py",
+        "producer/translation/catalogues.py",
         "producer/translation/subjects.py",
         "schemas/topics.py",
         "spark_consumer/batch/batch.py",

@@ -38,7 +38,8 @@ from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
 from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.publisher import MemoryPublisher
-from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.pipeline import TranslationPipeline
+from tidegate.producer.translation.table_refresh import TableRefresher
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.program.memory import collect_rarely
@@ -91,7 +92,7 @@ def _translator(
     )
     plain = Translator({}, change_stream="files")
     return EventTranslator(
-        RefreshingTranslator(plain, FilesCatalogue(), registrar, topics),
+        TranslationPipeline(plain, TableRefresher(plain, FilesCatalogue(), registrar, topics)),
         parks=True,
         columns_of=plain.registered_columns,
     )

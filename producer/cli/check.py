@@ -12,8 +12,8 @@ from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import DeliveryDenied
 from tidegate.producer.kafka.service_check import missing_parts, require_transactions
 from tidegate.producer.kafka.write_access import Right, denied_topics
-from tidegate.producer.translation.beside_tables import require_other_name
-from tidegate.producer.translation.parking import POISON
+from tidegate.producer.translation.catalogues import require_other_name
+from tidegate.producer.translation.pipeline import POISON
 from tidegate.producer.translation.subjects import is_registered
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError

@@ -20,7 +20,7 @@ from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMess
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
 from tidegate.producer.spanner.forms import WINDOW_US
-from tidegate.producer.translation.planned_registry import PlannedRegistry
+from tidegate.producer.translation.subjects import PlannedRegistry
 from tidegate.program.kafka_clients import KafkaClientLog, list_topics, require_own_prefix
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import recorded_filters

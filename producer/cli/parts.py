@@ -32,16 +32,15 @@ from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.topics import KafkaDataTopics, TopicDescription
 from tidegate.producer.ports import StreamStartFinder
-from tidegate.producer.translation.beside_tables import BesideCatalogue, require_other_name
+from tidegate.producer.translation.catalogues import BesideCatalogue, require_other_name
 from tidegate.producer.translation.event_writer import EventForm
-from tidegate.producer.translation.limited import LimitedTranslator
-from tidegate.producer.translation.parking import POISON
-from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.pipeline import POISON, SizeLimits, TranslationPipeline
 from tidegate.producer.translation.subjects import register
 from tidegate.producer.translation.table_evolution import (
     OTHER_ENVELOPE_HINT,
     OTHER_TIMESTAMPS_HINT,
 )
+from tidegate.producer.translation.table_refresh import TableRefresher
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import RESERVED_HINT
@@ -72,7 +71,8 @@ class Parts:
     limits: KafkaMessageLimits
     plain: Translator
     """Knows the tables; translates without a look at sizes or at the catalogue."""
-    translator: LimitedTranslator
+    translator: TranslationPipeline
+    """Without a filter and without parking."""
     topics: KafkaDataTopics
     """Those of later tables, which `translator` finds."""
     counts: dict[str, int]
@@ -209,14 +209,14 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
         names=found.topics,
     )
     catalogue = BesideCatalogue(found.source.catalogue)
-    refreshing = RefreshingTranslator(plain, catalogue, registrar, topics)
+    refresher = TableRefresher(plain, catalogue, registrar, topics)
     return Parts(
         config=config,
         found=found,
         identity=identity,
         limits=limits,
         plain=plain,
-        translator=LimitedTranslator(refreshing, limits),
+        translator=TranslationPipeline(plain, refresher, SizeLimits(limits)),
         topics=topics,
         counts=counts,
         progress_ids=progress_ids,

@@ -29,8 +29,7 @@ from tidegate.producer.core.redrive import RedrivingWorker
 from tidegate.producer.driver.redriver import Redriver, put_back_parked
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.spanner.values import values_of_text
-from tidegate.producer.translation.parked_survey import ParkedKey, Selection
-from tidegate.producer.translation.putting_back import ParkedTranslator
+from tidegate.producer.translation.parked_changes import ParkedKey, ParkedTranslator, Selection
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.order_key import OrderKey

@@ -6,6 +6,7 @@ import math
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import structlog
 
@@ -33,8 +34,7 @@ from tidegate.producer.observation.observer import Observer
 from tidegate.producer.ports import ChangeStream, RecordTranslator
 from tidegate.producer.spanner.table_reads import SpannerChunkReads
 from tidegate.producer.spanner.tables_at import TablesAt
-from tidegate.producer.translation.filtering import FilteringTranslator
-from tidegate.producer.translation.parking import ParkingTranslator
+from tidegate.producer.translation.pipeline import Parking
 from tidegate.program.memory import collect_rarely
 from tidegate.program.open_lineage import RunLineage, kafka_namespace, place_of, reported
 from tidegate.program.status_server import Health, serve_status
@@ -159,26 +159,21 @@ def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
 
 
 def _translator(parts: Parts) -> RecordTranslator:
-    """Return what readers translate with."""
-    translator: RecordTranslator = parts.translator
-    record_filter = filter_of(parts.config)
+    """Return the translator of all readers."""
+    chosen, parks = filter_of(parts.config), parts.config.poison == "park"
+    record_filter = None if chosen.is_empty else chosen
     if parts.config.files is not None:
-        if not record_filter.is_empty:
-            translator = FilteringTranslator(translator, record_filter)
         return EventTranslator(
-            translator,
-            parks=parts.config.poison == "park",
+            replace(parts.translator, record_filter=record_filter),
+            parks=parks,
             columns_of=parts.plain.registered_columns,
         )
-    if parts.config.poison == "park":
-        translator = ParkingTranslator(
-            parts.translator,
-            parts.plain,
-            parts.limits,
-            dead_letter=parts.dead_letter,
-            report=ParkedLog(),
+    parking = None
+    if parks:
+        parking = Parking(
+            parts.plain, parts.limits, dead_letter=parts.dead_letter, report=ParkedLog()
         )
-    return translator if record_filter.is_empty else FilteringTranslator(translator, record_filter)
+    return replace(parts.translator, record_filter=record_filter, parking=parking)
 
 
 def _reader_factory(

@@ -33,8 +33,7 @@ from tidegate.producer.spanner.table_reads import SpannerTableReads
 from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.spanner.tls import Tls
 from tidegate.producer.spanner.validate import validate_stream
-from tidegate.producer.translation.beside_tables import require_other_names
-from tidegate.producer.translation.filtering import FilteredCatalogue
+from tidegate.producer.translation.catalogues import FilteredCatalogue, require_other_names
 from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.producer.description import StreamDescription
-from tidegate.producer.translation.beside_tables import require_other_name
+from tidegate.producer.translation.catalogues import require_other_name
 from tidegate.schemas.tables import TableSchema
 
 FILES_DIALECT = "DATASTREAM"

@@ -15,7 +15,7 @@ from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.ports import RecordTranslator
 from tidegate.producer.records import DataChangeRecord
-from tidegate.producer.translation.parking import POISON
+from tidegate.producer.translation.pipeline import POISON
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 

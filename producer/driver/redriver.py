@@ -17,8 +17,7 @@ from tidegate.producer.messages import (
     ParkedChange,
     PublishableRecord,
 )
-from tidegate.producer.translation.parked_survey import ParkedSurvey, Selection, same_key
-from tidegate.producer.translation.putting_back import batches
+from tidegate.producer.translation.parked_changes import ParkedSurvey, Selection, batches, same_key
 
 _KEEP_ALIVE_CHANGES = 500
 
@@ -35,10 +34,10 @@ def put_back_parked(
     """Put back the parked changes of every key that can be; return which keys these are.
 
     `read` reads the dead-letter topic from its beginning, `translate` makes the message of a parked
-    change or raises one of `parking.POISON`; its key is what `todays_key` returns for the topic and
-    the parked key.  Without a redriver, which has joined the group, nothing is put back.  `topic`
-    restricts it to one data topic; `progress` is called with what is being done and how many
-    records are done.
+    change or raises one of `pipeline.POISON`; its key is what `todays_key` returns for the topic
+    and the parked key.  Without a redriver, which has joined the group, nothing is put back.
+    `topic` restricts it to one data topic; `progress` is called with what is being done and how
+    many records are done.
 
     Raises what `read` and `translate` raise, and RedriveFailed; then nothing was put back, except
     that a commit may have no known outcome.

@@ -1,12 +1,13 @@
 """Writes the changes of one table: Kafka keys and values, in Avro, with Confluent's framing.
 
-Knows what `docs/protocol.md`, 3.2 and 3.3, says about a change: key columns stand in both rows; the
-captured columns are always named, since a reader may resolve the value to a schema with more
-columns than the writer knew; an absent value is never written as NULL.
+The rules are in `docs/protocol.md`, 3.2 and 3.3: key columns are in both rows; the captured columns
+are always named, since a reader may resolve the value to a schema with more columns than the writer
+knew; an absent value is never written as NULL.  A flat value (3.8) is one row, then the facts about
+its change.
 
-Nearly everything about a change is settled by its *shape*: the kind of its record, and which
-columns its three JSON documents hold.  For each shape one function is compiled, such as this one
-for an UPDATE of `Score` in a table with the key `Id`:
+Nearly everything about a change is settled by its *shape*: the kind of its record, and the columns
+that its three JSON documents hold.  For each shape one function is compiled, such as this one for
+an UPDATE of `Score` in a table with the key `Id`:
 
     def write(keys, new, old, before, number, after):
         key_0 = field_0(keys['Id'])
@@ -15,8 +16,9 @@ for an UPDATE of `Score` in a table with the key `Id`:
         ))
 
 KEY_0 and VALUE_0 are bytes that never vary: the frame, the kind, the nulls of absent columns, the
-names of captured ones.  `before` and `after` are the source's fields around the mod number.  A text
-holds nothing of a schema or a record but column names, as literals.
+names of captured ones.  `before` and `after` are the source's fields around the mod number, which
+varies with each change of a record; those after it repeat in most records of a stream partition.  A
+text holds nothing of a schema or a record but column names, as literals.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any, TypeAlias
 from tidegate.producer import accelerator as accelerated
 from tidegate.producer.accelerator import accelerator
 from tidegate.producer.errors import TableChanged
-from tidegate.producer.records import Mod, UnreadableValues
+from tidegate.producer.records import DataChangeRecord, Mod, UnreadableValues
 from tidegate.producer.translation.avro_fields import (
     END_OF_ARRAY,
     NULL,
@@ -36,12 +38,12 @@ from tidegate.producer.translation.avro_fields import (
     FieldWriter,
     field_writer,
     usual_form,
+    write_boolean,
     write_long,
     write_text,
 )
 from tidegate.producer.translation.keys import key_field_writer
-from tidegate.producer.translation.source_writer import SOURCE_FIELDS
-from tidegate.schemas.change_schema import FOREIGN_HINT, row_fields
+from tidegate.schemas.change_schema import FLAT_FIELDS, FOREIGN_HINT, row_fields
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
@@ -51,6 +53,29 @@ from tidegate.schemas.wire_format import frame_prefix
 _MOD_TYPES = ["INSERT", "UPDATE", "DELETE"]
 _FIELDS = ["mod_type", "new_values", "old_values", "new_columns", "old_columns", "source"]
 _DOCUMENTS = ["keys", "new", "old"]
+_SOURCE_FIELDS = [
+    "commit_timestamp",
+    "server_transaction_id",
+    "record_sequence",
+    "mod_number",
+    "is_last_record_in_transaction_in_partition",
+    "number_of_records_in_transaction",
+    "number_of_partitions_in_transaction",
+    "transaction_tag",
+    "is_system_transaction",
+    "value_capture_type",
+    "change_stream",
+    "partition_token",
+]
+"""The order in which they are written (`docs/protocol.md`, 3.2)."""
+_SOURCES_MAX = 1024
+_NO_TOKEN = write_text("")
+_FLAT_KINDS = {
+    "INSERT": write_text("c") + write_text("false"),
+    "UPDATE": write_text("u") + write_text("false"),
+    "DELETE": write_text("d") + write_text("true"),
+}
+"""`__op` and `__deleted`."""
 _SHAPES_MAX = 256
 """Compiled functions of one table; where updates touch any set of columns, there is no end of
 shapes, and compiling one takes as long as writing a hundred changes."""
@@ -58,7 +83,7 @@ shapes, and compiling one takes as long as writing a hundred changes."""
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A column's value: the name of its document, of the column, and what writes it."""
+    """A column's value: the name of its document, of the column, and its writer."""
 
     document: str
     column: str
@@ -96,7 +121,7 @@ class ChangeWriter:
             column.name: key_field_writer(column.type, timestamps) for column in table.key_columns
         }
         self._values = self._fields
-        """What writes the columns of a row, which other envelopes carry in another form."""
+        """The writers of a row's columns, which other envelopes carry in another form."""
         self._accelerator = accelerator()
         self._compiled: dict[tuple[object, ...], Callable[..., tuple[bytes, bytes]]] = {}
 
@@ -139,13 +164,13 @@ class ChangeWriter:
     # ------------------------------------------------------------ shapes
 
     def _pieces(self, mod_type: str, mod: Mod) -> tuple[Pieces, Pieces]:
-        """Return what a change of this shape is put together from, all but its source."""
+        """Return the pieces of a change of this shape, all but its source."""
         self._require_primary_key(mod.keys)
         key: Pieces = [self._key_frame, *(self._key_piece(name) for name in self._keys)]
         return _joined(key), _joined(self._value_pieces(mod_type, mod))
 
     def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
-        """Return what the value of a change of this shape is put together from."""
+        """Return the pieces of the value of a change of this shape."""
         new_row: Pieces = [NULL]
         old_row: Pieces = [NULL]
         new_names = old_names = NULL
@@ -164,7 +189,7 @@ class ChangeWriter:
         if list(fields) == _FIELDS:
             symbols = fields["mod_type"]["symbols"]
             source = [field["name"] for field in fields["source"]["fields"]]
-            if symbols == _MOD_TYPES and source == SOURCE_FIELDS:
+            if symbols == _MOD_TYPES and source == _SOURCE_FIELDS:
                 return
         raise other_form(schema)
 
@@ -183,20 +208,16 @@ class ChangeWriter:
                 pieces.append(NULL)
         return pieces, _name_list(names, self._row)
 
-    def _piece(self, document: str, column: str) -> _Piece:
-        return _Piece(document, column, self._fields[column], self._forms[column])
-
     def _key_piece(self, column: str) -> _Piece:
-        """Return a column's value in the key; what both write alike is computed once."""
+        """Return a column's value in the key; where a row has equal bytes, it is the same piece."""
         return _Piece("keys", column, self._key_fields[column], self._forms[column])
 
     def _row_piece(self, document: str, column: str) -> _Piece:
         """Return a column's value in a row; one whose type is not known here can only be null."""
         if column not in self._fields:
             return _Piece(document, column, self._only_null(column), "")
-        if self._values is self._fields:
-            return self._piece(document, column)
-        return _Piece(document, column, self._values[column], "")
+        form = self._forms[column] if self._values is self._fields else ""
+        return _Piece(document, column, self._values[column], form)
 
     def _only_null(self, column: str) -> FieldWriter:
         def write(value: Any) -> bytes:
@@ -250,21 +271,96 @@ class ChangeWriter:
         return error
 
 
+class FlatWriter(ChangeWriter):
+    """Writes mods under one table's registered schemas, the value flat; thread-safe."""
+
+    def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
+        """Return the row after the change, of a DELETE that before it, and the facts about it."""
+        if mod_type == "DELETE":
+            row, names = self._row_pieces("old", mod.old_values)
+        else:
+            row, names = self._row_pieces("new", mod.new_values)
+        # Neither the row nor the list of names may be null here, so no byte says that they are not.
+        row, names = row[1:], names.removeprefix(PRESENT)
+        return [self._value_frame, *row, _FLAT_KINDS[mod_type], names]
+
+    @staticmethod
+    def _require_form(schema: Mapping[str, Any]) -> None:
+        """Raise SchemaError unless the fields after the columns are those of the contract."""
+        if schema["fields"][-len(FLAT_FIELDS) :] != list(FLAT_FIELDS):
+            raise other_form(schema)
+
+
+class SourceWriter:
+    """Writes the fields of a record that are no values, in Avro; thread-safe.
+
+    The token is left out: the message's header names the stream partition, in fewer bytes than any
+    other part of the message.
+    """
+
+    def __init__(self, change_stream: str) -> None:
+        self._change_stream = change_stream
+        self._known: dict[tuple[object, ...], bytes] = {}
+
+    def before_mod_number(self, record: DataChangeRecord, commit_timestamp_us: int) -> bytes:
+        """Return the fields before the mod number; raises SchemaError if one does not fit."""
+        return (
+            write_long(commit_timestamp_us)
+            + write_text(record.server_transaction_id)
+            + write_text(record.record_sequence)
+        )
+
+    def after_mod_number(self, record: DataChangeRecord, *, is_flat: bool = False) -> bytes:
+        """Return the fields after the mod number; raises SchemaError if one does not fit.
+
+        A flat value names no change stream and no token.
+        """
+        repeated = (
+            record.is_last_record_in_transaction_in_partition,
+            record.number_of_records_in_transaction,
+            record.number_of_partitions_in_transaction,
+            record.transaction_tag,
+            record.is_system_transaction,
+            record.value_capture_type,
+            is_flat,
+        )
+        known = self._known.get(repeated)
+        if known is None:
+            if len(self._known) >= _SOURCES_MAX:
+                self._known.clear()
+            known = self._known[repeated] = self._write(record, is_flat=is_flat)
+        return known
+
+    def _write(self, record: DataChangeRecord, *, is_flat: bool) -> bytes:
+        where = b"" if is_flat else write_text(self._change_stream) + _NO_TOKEN
+        return b"".join(
+            (
+                write_boolean(record.is_last_record_in_transaction_in_partition),
+                write_long(record.number_of_records_in_transaction),
+                write_long(record.number_of_partitions_in_transaction),
+                write_text(record.transaction_tag),
+                write_boolean(record.is_system_transaction),
+                write_text(record.value_capture_type),
+                where,
+            )
+        )
+
+
 def _name_list(names: Sequence[str], row: Sequence[str]) -> bytes:  # noqa: ARG001 - for mutants
-    """Write the names of captured columns, also where they are all of the row."""
+    """Write the names of captured columns, also where they are all columns of the row."""
     return b"".join((PRESENT, write_long(len(names)), *map(write_text, names), END_OF_ARRAY))
 
 
 def _joined(pieces: Sequence[bytes | _Piece]) -> Pieces:
     """Return the pieces with neighbouring bytes as one."""
-    found: Pieces = []
+    joined: Pieces = []
     for piece in pieces:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if isinstance(piece, bytes) and isinstance(last, bytes):
-            found[-1] = last + piece
+            joined[-1] = last + piece
         else:
-            found.append(piece)
-    return found
+            joined.append(piece)
+    return joined
 
 
 def _written(pieces: Sequence[bytes | _Piece], documents: Mapping[str, Any]) -> bytes:

@@ -1,7 +1,7 @@
-"""What the dead-letter topic holds, by reason and by table or file: how often, when, what to do.
+"""Groups of the dead-letter topic's records, by reason and by table or file: count, times, errors.
 
-What was put back is left out.  It remembers a marker of each key that was put back and a bounded
-number of groups, and nothing of a record.  Pure.
+Records that were put back are left out.  The groups remember a marker of each key that was put back
+and a bounded number of groups, and no record.  Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tidegate.producer.messages import FORM_EVENT, DeadLetter, ParkedChange
-from tidegate.producer.translation.parked_survey import RedrivenKeys
+from tidegate.producer.translation.parked_changes import RedrivenKeys
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.order_key import OrderKey
@@ -41,24 +41,24 @@ class DeadLetterGroup:
     """The record of the file, or the commit timestamp, transaction, record sequence and mod."""
     topic_partition: int
     offset: int
-    """Where it stands in the dead-letter topic."""
+    """Its offset in the dead-letter topic."""
 
 
 class DeadLetterGroups:
     """Needs the topic twice: `note_redriven` for every record, then `add` for every record."""
 
     def __init__(self, *, groups_max: int = _GROUPS_MAX) -> None:
-        """Start without any; of more groups, those whose last record is the oldest are dropped."""
+        """Start empty; beyond `groups_max` the group with the oldest last record is dropped."""
         self._groups_max = groups_max
         self._groups: OrderedDict[tuple[str, str], DeadLetterGroup] = OrderedDict()
         self._redriven = RedrivenKeys()
         self.records = 0
-        """That are set aside, those of dropped groups included."""
+        """Records that are set aside, those of dropped groups included."""
         self.dropped = 0
         """How often a group was dropped."""
 
     def note_redriven(self, letter: DeadLetter) -> None:
-        """Note which changes were put back."""
+        """Note a marker of changes that were put back; other records change nothing."""
         self._redriven.note(letter)
 
     def add(self, letter: DeadLetter) -> None:
@@ -71,7 +71,7 @@ class DeadLetterGroups:
         key = change.reason, subject
         before = self._groups.pop(key, None)
         at_us = letter.at_us
-        found = DeadLetterGroup(
+        group = DeadLetterGroup(
             reason=change.reason,
             subject=subject,
             is_file=change.form == FORM_EVENT,
@@ -85,16 +85,16 @@ class DeadLetterGroups:
             offset=letter.offset,
         )
         if before is not None:
-            known = [one for one in (before.first_us, at_us) if one is not None]
-            latest = [one for one in (before.last_us, at_us) if one is not None]
-            found = replace(
-                found,
+            first = [at for at in (before.first_us, at_us) if at is not None]
+            last = [at for at in (before.last_us, at_us) if at is not None]
+            group = replace(
+                group,
                 count=before.count + 1,
-                first_us=min(known, default=None),
-                last_us=max(latest, default=None),
-                error=found.error or before.error,
+                first_us=min(first, default=None),
+                last_us=max(last, default=None),
+                error=group.error or before.error,
             )
-        self._groups[key] = found
+        self._groups[key] = group
         if len(self._groups) > self._groups_max:
             self._groups.popitem(last=False)
             self.dropped += 1
@@ -127,11 +127,11 @@ def grouped(
 
 
 def _subject_and_place(change: ParkedChange) -> tuple[str, str]:
-    """Return the table's topic or the file, and where in it; what cannot be read is named so."""
+    """Return the table's topic or the file, and the place in it, or "unknown"."""
     if change.form == FORM_EVENT:
         try:
-            found = json.loads(change.content)
-            return str(found["file"]), f"record {found['record']}"
+            content = json.loads(change.content)
+            return str(content["file"]), f"record {content['record']}"
         except (ValueError, KeyError, TypeError):
             return "unknown", "unknown"
     try:

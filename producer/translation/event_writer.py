@@ -1,10 +1,11 @@
-"""Writes changes as events of another product, in Avro or in JSON: what both products share.
+"""Writes changes as events of Debezium's connector for Spanner or of Datastream, in Avro or JSON.
 
-An event is one or two rows and facts about the change.  Rows in Avro are compiled by shape, as in
-`change_writer`; the facts are one mapping for both formats, written under their part of the value
-schema.  Every event is a function of its change and these schemas: no clock is in it, so a change
-that is read again has the same bytes.  Keys are those of every other envelope, in either format,
-unless they are to be JSON as well.
+The forms are in `docs/protocol.md`, 3.9 and 3.10.  An event is one or two rows and facts about the
+change.  Rows in Avro are compiled by shape, as in `change_writer`; the facts are one mapping for
+both formats, written under their part of the value schema.  Every event is a function of its change
+and these schemas: no clock is in it, so a change that is read again has the same bytes, and a
+change that is published twice has one id.  Keys are those of every other envelope, in either
+format, unless they are to be JSON as well.
 """
 
 from __future__ import annotations
@@ -19,18 +20,35 @@ from typing import Any
 import fastavro
 
 from tidegate.producer.records import DataChangeRecord, Mod
-from tidegate.producer.translation.change_writer import ChangeWriter
-from tidegate.producer.translation.event_fields import json_field, json_key_field
+from tidegate.producer.translation.avro_fields import NULL
+from tidegate.producer.translation.change_writer import ChangeWriter, Pieces, other_form
+from tidegate.producer.translation.event_fields import debezium_field, json_field, json_key_field
+from tidegate.schemas.change_schema import row_fields
+from tidegate.schemas.datastream_event import (
+    DATASTREAM_HEAD,
+    PAYLOAD,
+    event_facts,
+    facts_as_json,
+    payload_key,
+    record_facts,
+)
+from tidegate.schemas.debezium_schema import BEFORE, DEBEZIUM_TAIL
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.output_form import Envelope, KeyFormat, ValueFormat
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import TableSchema
 
+_DEBEZIUM_OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
+_DEBEZIUM_VERSION = "tidegate"
+"""`source.version`: no number, so that another version of the program writes equal bytes."""
+_NS_PER_MS = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class EventForm:
-    """What events say of their stream, and how they are written."""
+    """The stream as events name it, and the formats of values and keys."""
 
     prefix: str = ""
     """The prefix of the stream's topics."""
@@ -77,6 +95,7 @@ class EventWriter(ChangeWriter):
             self._texts = {c.name: json_field(c.type, self.envelope) for c in table.columns}
         if self._form.key_format is KeyFormat.JSON:
             self._key_texts = {c.name: json_key_field(c.type) for c in table.key_columns}
+        self._prepare(table, value.schema)
 
     def write_events(self, record: DataChangeRecord, token: str) -> list[tuple[bytes, bytes]]:
         """Return the keys and values of a record's changes, in their order.
@@ -84,11 +103,11 @@ class EventWriter(ChangeWriter):
         Raises TableChanged for an unknown column, and SchemaError for a value that does not fit or
         a key that is not the primary key.
         """
-        of_record = self._facts_of_record(record, token)
+        shared, mod_type = self._record_facts(record, token), record.mod_type
         write = self._json if self._form.value_format is ValueFormat.JSON else self._avro
         numbered = enumerate(record.mods, record.first_mod_number)
         return [
-            write(record.mod_type, mod, self._facts_of_mod(of_record, record.mod_type, mod, number))
+            write(mod_type, mod, self._mod_facts(shared, mod_type, mod, number))
             for number, mod in numbered
         ]
 
@@ -110,18 +129,22 @@ class EventWriter(ChangeWriter):
     # ------------------------------------------------------------ what an envelope defines
 
     @abstractmethod
-    def _facts_of_record(self, record: DataChangeRecord, token: str) -> Mapping[str, Any]:
-        """Return what is the same in all events of a record."""
+    def _prepare(self, table: TableSchema, schema: dict[str, Any]) -> None:
+        """Prepare the parts of events that follow from the table and its value schema."""
 
     @abstractmethod
-    def _facts_of_mod(
-        self, of_record: Mapping[str, Any], mod_type: str, mod: Mod, number: int
+    def _record_facts(self, record: DataChangeRecord, token: str) -> Mapping[str, Any]:
+        """Return the facts that all events of a record share."""
+
+    @abstractmethod
+    def _mod_facts(
+        self, shared: Mapping[str, Any], mod_type: str, mod: Mod, number: int
     ) -> dict[str, Any]:
         """Return the facts of one event, by the fields of the value schema."""
 
     @abstractmethod
     def _joined_avro(self, rows: bytes, facts: bytes) -> bytes:
-        """Return a value of its rows and its facts."""
+        """Return the value made of these rows and facts."""
 
     @abstractmethod
     def _json_value(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> str:
@@ -173,6 +196,168 @@ class EventWriter(ChangeWriter):
         return [name for name in self._row if name in captured or name in self._keys]
 
 
-def json_text(facts: Mapping[str, Any]) -> str:
+class DebeziumWriter(EventWriter):
+    """Writes mods as Debezium's connector does; thread-safe.
+
+    The connector's clock is replaced by the commit timestamp, and what it knows only while it runs
+    (its watermark, when it read the record) is null.
+    """
+
+    envelope = Envelope.DEBEZIUM
+    facts = DEBEZIUM_TAIL
+
+    @staticmethod
+    def _require_form(schema: Mapping[str, Any]) -> None:
+        """Raise SchemaError unless the fields besides the rows are those of the contract."""
+        names = [field["name"] for field in schema["fields"][:2]]
+        if names != [BEFORE, "after"] or schema["fields"][2:] != list(DEBEZIUM_TAIL):
+            raise other_form(schema)
+
+    def _prepare(self, table: TableSchema, schema: dict[str, Any]) -> None:  # noqa: ARG002 - for another envelope
+        self._values = {column.name: debezium_field(column.type) for column in table.columns}
+
+    def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
+        """Return the frame, and the rows before and after the change."""
+        before: Pieces = [NULL]
+        after: Pieces = [NULL]
+        if _has_before(mod_type, mod):
+            before, _ = self._row_pieces("old", mod.old_values)
+        if mod_type != "DELETE":
+            after, _ = self._row_pieces("new", mod.new_values)
+        return [self._value_frame, *before, *after]
+
+    def _record_facts(self, record: DataChangeRecord, token: str) -> Mapping[str, Any]:
+        form, at_ns = self._form, record.commit_timestamp_ns
+        sequence = record.record_sequence
+        return {
+            "version": _DEBEZIUM_VERSION,
+            "connector": "spanner",
+            "name": form.prefix,
+            "ts_ms": at_ns // _NS_PER_MS,
+            "snapshot": "false",
+            "db": form.database,
+            # A number without leading zeros, as Debezium has it, where it is one.
+            "sequence": str(int(sequence)) if sequence.isdecimal() else sequence,
+            "ts_us": at_ns // NS_PER_US,
+            "ts_ns": at_ns,
+            "project_id": form.project,
+            "instance_id": form.instance,
+            "database_id": form.database,
+            "change_stream_name": form.change_stream,
+            "table": record.table_name,
+            "server_transaction_id": record.server_transaction_id,
+            "low_watermark": None,
+            "read_at_timestamp": None,
+            "number_records_in_transaction": record.number_of_records_in_transaction,
+            "transaction_tag": record.transaction_tag,
+            "system_transaction": record.is_system_transaction,
+            "value_capture_type": record.value_capture_type,
+            "partition_token": token,
+            "mod_number": 0,
+            "is_last_record_in_transaction_in_partition": (
+                record.is_last_record_in_transaction_in_partition
+            ),
+            "number_of_partitions_in_transaction": record.number_of_partitions_in_transaction,
+            "before_columns": None,
+            "after_columns": None,
+        }
+
+    def _mod_facts(
+        self, shared: Mapping[str, Any], mod_type: str, mod: Mod, number: int
+    ) -> dict[str, Any]:
+        columns = {
+            "before_columns": self._captured(mod.old_values)
+            if _has_before(mod_type, mod)
+            else None,
+            "after_columns": None if mod_type == "DELETE" else self._captured(mod.new_values),
+        }
+        return {
+            "source": {**shared, "mod_number": number, **columns},
+            "op": _DEBEZIUM_OPS[mod_type],
+            "ts_ms": shared["ts_ms"],
+            "ts_us": shared["ts_us"],
+            "ts_ns": shared["ts_ns"],
+            "transaction": None,
+        }
+
+    def _joined_avro(self, rows: bytes, facts: bytes) -> bytes:
+        return rows + facts
+
+    def _json_value(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> str:
+        before = after = "null"
+        if _has_before(mod_type, mod):
+            before = self._row_text(mod.old_values, mod, self._row)
+        if mod_type != "DELETE":
+            after = self._row_text(mod.new_values, mod, self._row)
+        return f'{{"{BEFORE}":{before},"after":{after},{_json_text(facts)[1:]}'
+
+
+def _has_before(mod_type: str, mod: Mod) -> bool:
+    return mod_type == "DELETE" or (mod_type == "UPDATE" and bool(mod.old_values))
+
+
+class DatastreamWriter(EventWriter):
+    """Writes mods as events of Datastream, with the commit timestamp twice; thread-safe."""
+
+    envelope = Envelope.DATASTREAM
+    facts = DATASTREAM_HEAD
+
+    @staticmethod
+    def _require_form(schema: Mapping[str, Any]) -> None:
+        """Raise SchemaError unless the fields before the payload are those of the contract."""
+        fields = schema["fields"]
+        if fields[-1]["name"] != PAYLOAD or fields[:-1] != list(DATASTREAM_HEAD):
+            raise other_form(schema)
+
+    def _prepare(self, table: TableSchema, schema: dict[str, Any]) -> None:  # noqa: ARG002 - for another envelope
+        self._schema_key = payload_key(row_fields(schema).values())
+
+    def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
+        """Return the row after the change, of a DELETE that before it; the facts come before it."""
+        is_delete = mod_type == "DELETE"
+        document, captured = ("old", mod.old_values) if is_delete else ("new", mod.new_values)
+        row, _ = self._row_pieces(document, captured)
+        return row[1:]  # a payload is never null, so no byte says that it is not
+
+    def _record_facts(self, record: DataChangeRecord, token: str) -> Mapping[str, Any]:  # noqa: ARG002 - the message's header names the stream partition
+        return record_facts(
+            {
+                "commit_timestamp": record.commit_timestamp_ns // NS_PER_US,
+                "server_transaction_id": record.server_transaction_id,
+                "record_sequence": record.record_sequence,
+                "is_last_record_in_transaction_in_partition": (
+                    record.is_last_record_in_transaction_in_partition
+                ),
+                "number_of_records_in_transaction": record.number_of_records_in_transaction,
+                "number_of_partitions_in_transaction": record.number_of_partitions_in_transaction,
+                "transaction_tag": record.transaction_tag,
+                "is_system_transaction": record.is_system_transaction,
+                "value_capture_type": record.value_capture_type,
+            },
+            mod_type=record.mod_type,
+            table=record.table_name,
+            key_columns=self._keys,
+            stream=self._form.stream_path,
+            database=self._form.database,
+            schema_key=self._schema_key,
+        )
+
+    def _mod_facts(
+        self, shared: Mapping[str, Any], mod_type: str, mod: Mod, number: int
+    ) -> dict[str, Any]:
+        captured = mod.old_values if mod_type == "DELETE" else mod.new_values
+        return event_facts(shared, number=number, captured=self._captured(captured))
+
+    def _joined_avro(self, rows: bytes, facts: bytes) -> bytes:
+        return b"".join((self._value_frame, facts, rows))
+
+    def _json_value(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> str:
+        captured = mod.old_values if mod_type == "DELETE" else mod.new_values
+        # A column that was not captured has no name here either: null is a value.
+        payload = self._row_text(captured, mod, facts["source_metadata"]["captured_columns"])
+        return f'{_json_text(facts_as_json(facts))[:-1]},"{PAYLOAD}":{payload}}}'
+
+
+def _json_text(facts: Mapping[str, Any]) -> str:
     """Return facts as a JSON object, without spaces."""
     return json.dumps(facts, ensure_ascii=False, separators=(",", ":"))

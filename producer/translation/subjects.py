@@ -1,6 +1,6 @@
 """The registry's subjects: schemas and levels are made where they are missing, else respected.
 
-A user that may only read needs nothing more where somebody has made both.
+A user that may only read is enough where both exist already.
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.registry import SchemaRegistry
+from tidegate.schemas.registry import RegisteredSchema, SchemaRegistry
 
 _LEVEL = "BACKWARD"
 _HINT = f"Set the subject's compatibility to {_LEVEL}"
 _SUFFICIENT = ("BACKWARD", "BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
 # Some registries report NONE where nothing was set.
 _UNSET = (None, "NONE")
+_PLANNED_ID_MAX = (1 << 31) - 1
+"""Ids of planned schemas count down from here, where no registry's ids are."""
 
 
 def is_registered(registry: SchemaRegistry, subject: str, schema: dict[str, Any]) -> bool:
     """Whether `register` would find the schema; raises ConfigError for a level that is too weak."""
     require_no_weaker(registry, subject)
-    return any(one.schema == schema for one in registry.versions(subject))
+    return any(version.schema == schema for version in registry.versions(subject))
 
 
 def register(registry: SchemaRegistry, subject: str, schema: dict[str, Any]) -> int:
@@ -29,7 +31,9 @@ def register(registry: SchemaRegistry, subject: str, schema: dict[str, Any]) -> 
     Raises SchemaError if the registry refuses the schema, ConfigError if it does not let this user
     do so or the subject has a weaker level, UnreachableError.
     """
-    known = [one.schema_id for one in registry.versions(subject) if one.schema == schema]
+    known = [
+        version.schema_id for version in registry.versions(subject) if version.schema == schema
+    ]
     schema_id = known[-1] if known else registry.register(subject, schema)
     # After the first version: some registries have no subject without one.
     require_backward(registry, subject)
@@ -37,7 +41,7 @@ def register(registry: SchemaRegistry, subject: str, schema: dict[str, Any]) -> 
 
 
 def require_backward(registry: SchemaRegistry, subject: str) -> None:
-    """Make sure that the registry refuses versions that cannot read what earlier ones wrote.
+    """Make sure that the registry refuses versions that cannot read the values of earlier ones.
 
     Sets the level where it is unset; raises ConfigError if it cannot, and for a weaker level.
     """
@@ -66,3 +70,42 @@ def require_no_weaker(registry: SchemaRegistry, subject: str) -> str | None:
             expected=_LEVEL,
         )
     return level
+
+
+class PlannedRegistry:
+    """A registry that writes nothing; implements `schemas.registry.SchemaRegistry`, for one thread.
+
+    It answers as `registry` would after each registration, except that it does not know whether
+    that one would accept a schema.
+    """
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self._planned: dict[str, list[RegisteredSchema]] = {}
+        self._schemas: dict[int, dict[str, Any]] = {}
+
+    def register(self, subject: str, schema: dict[str, Any]) -> int:
+        """Return the id of a schema under a subject, kept here if it is new."""
+        for known in self.versions(subject):
+            if known.schema == schema:
+                return known.schema_id
+        schema_id = _PLANNED_ID_MAX - len(self._schemas)
+        self._schemas[schema_id] = schema
+        self._planned.setdefault(subject, []).append(RegisteredSchema(schema_id, schema))
+        return schema_id
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return the subject's versions, the planned ones last."""
+        return (*self._registry.versions(subject), *self._planned.get(subject, ()))
+
+    def schema(self, schema_id: int) -> dict[str, Any]:
+        """Return a schema by id; raises SchemaError for an unknown id."""
+        known = self._schemas.get(schema_id)
+        return self._registry.schema(schema_id) if known is None else known
+
+    def compatibility(self, subject: str) -> str | None:
+        """Return the subject's own level."""
+        return self._registry.compatibility(subject)
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        """Set nothing."""

@@ -1,4 +1,4 @@
-"""Data change records to Kafka messages: of which table, and in which order.
+"""Data change records to Kafka messages: their topic, key, value and place in the order.
 
 A record that shows an unknown column or type raises `TableChanged`; nothing is left out silently.
 """
@@ -13,13 +13,14 @@ from tidegate.producer.errors import TableChanged
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, UnreadableValues
 from tidegate.producer.translation.avro_fields import write_long
-from tidegate.producer.translation.change_writer import ChangeWriter
-from tidegate.producer.translation.datastream_writer import DatastreamWriter
-from tidegate.producer.translation.debezium_writer import DebeziumWriter
-from tidegate.producer.translation.event_writer import EventForm, EventWriter
-from tidegate.producer.translation.flat_writer import FlatWriter
-from tidegate.producer.translation.former_keys import FormerKeys
-from tidegate.producer.translation.source_writer import SourceWriter
+from tidegate.producer.translation.change_writer import ChangeWriter, FlatWriter, SourceWriter
+from tidegate.producer.translation.event_writer import (
+    DatastreamWriter,
+    DebeziumWriter,
+    EventForm,
+    EventWriter,
+)
+from tidegate.producer.translation.keys import FormerKeys
 from tidegate.schemas.avro_types import avro_type
 from tidegate.schemas.change_schema import envelope_of
 from tidegate.schemas.checksums import origin_of
@@ -56,9 +57,9 @@ class TableEncoding:
     key: RegisteredSchema
     value: RegisteredSchema
     timestamps: TimestampForm = TimestampForm.MICROS
-    """That of both schemas."""
+    """The form of both schemas."""
     event_form: EventForm | None = None
-    """What events of other products say of the stream; no other envelope needs it."""
+    """The stream as events of other products name it; no other envelope needs it."""
     writer: ChangeWriter = field(init=False, repr=False, compare=False)
     events: EventWriter | None = field(init=False, repr=False, compare=False)
     """The writer, if values are events of another product."""
@@ -91,7 +92,7 @@ class TableEncoding:
 
 
 class ChangePlace(NamedTuple):
-    """What a message says of a change beside its values."""
+    """The topic, key, order key and kind of a change's message."""
 
     topic: str
     key: bytes
@@ -129,13 +130,13 @@ class Translator:
         return self._encodings.get(table)
 
     def encodings(self) -> tuple[TableEncoding, ...]:
-        """Return those of all known tables, in the order in which they became known."""
+        """Return the encodings of all known tables, in the order in which they became known."""
         return tuple(self._encodings.values())
 
     def registered_columns(self, table: str) -> Sequence[str] | None:
         """Return the columns of a table's registered value schema; None for an unknown table.
 
-        Those of other workers and earlier ones are among them, whose types are not known here.
+        Columns of other workers and earlier ones are among them, whose types are not known here.
         """
         encoding = self._encodings.get(table)
         return None if encoding is None else encoding.writer.columns
@@ -145,7 +146,7 @@ class Translator:
         self._encodings[encoding.table.name] = encoding
 
     def todays_key(self, topic: str, key: bytes) -> bytes:
-        """Return the key that a row has today, of one that an earlier version wrote for it.
+        """Return today's key of the row that an earlier version gave another key.
 
         Keys of unknown tables stay.
         """
@@ -177,10 +178,7 @@ class Translator:
                 commit_timestamp_us=commit_timestamp_us,
                 server_transaction_id=record.server_transaction_id,
                 record_sequence=record.record_sequence,
-                messages=_with_former_keys(
-                    self._messages(record, plan.encoding, token, commit_timestamp_us),
-                    plan.encoding,
-                ),
+                messages=self._messages(record, plan.encoding, token, commit_timestamp_us),
             )
         except SchemaError as error:
             raise _located(
@@ -192,9 +190,9 @@ class Translator:
             ) from error
 
     def place(self, record: DataChangeRecord) -> ChangePlace:
-        """Return the place of a record's only change, which may be one that cannot be published.
+        """Return the place of a record's only change, whether it can be published or not.
 
-        Under the schemas that are known; reads none again.  Raises TableChanged for a table whose
+        Reads no schema again.  Raises TableChanged for a table whose
         key is unknown or a key column of another type, SchemaError for a key or coordinates that
         cannot be written.
         """
@@ -232,21 +230,23 @@ class Translator:
             mod_number=record.first_mod_number,
         ).encode_mods(len(record.mods))
         origin = self._origins.get(token) or self._origin(token)
+        messages: list[ChangeMessage] = []
         if encoding.events is not None:
             written = encoding.events.write_events(record, token)
-            return tuple(
-                ChangeMessage(topic, key, value, order_key, mod_byte, origin)
-                for (key, value), order_key in zip(written, order_keys, strict=True)
-            )
-        before = self._source.before_mod_number(record, commit_timestamp_us)
-        after = self._source.after_mod_number(record, is_flat=encoding.is_flat)
-        messages: list[ChangeMessage] = []
-        for mod_number, mod in enumerate(record.mods, record.first_mod_number):
-            key, value = write(
-                mod_type, mod, before=before, number=write_long(mod_number), after=after
-            )
-            order_key = order_keys[len(messages)]
-            messages.append(ChangeMessage(topic, key, value, order_key, mod_byte, origin))
+            for (key, value), order_key in zip(written, order_keys, strict=True):
+                messages.append(ChangeMessage(topic, key, value, order_key, mod_byte, origin))
+        else:
+            before = self._source.before_mod_number(record, commit_timestamp_us)
+            after = self._source.after_mod_number(record, is_flat=encoding.is_flat)
+            for mod_number, mod in enumerate(record.mods, record.first_mod_number):
+                key, value = write(
+                    mod_type, mod, before=before, number=write_long(mod_number), after=after
+                )
+                order_key = order_keys[len(messages)]
+                messages.append(ChangeMessage(topic, key, value, order_key, mod_byte, origin))
+        if encoding.former_keys.may_differ:
+            former = encoding.former_keys.former
+            return tuple(m._replace(former_keys=former(m.key)) for m in messages)
         return tuple(messages)
 
     def _origin(self, token: str) -> bytes:
@@ -267,24 +267,10 @@ class Translator:
         if plan is None or plan.encoding is not encoding or plan.columns is not record.columns:
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
-            plan = _make_plan(encoding, record.columns)
-            self._plans[identity] = plan
+            table = encoding.table
+            renames = _require_carried(table, table.columns, record.columns)
+            plan = self._plans[identity] = _Plan(record.columns, encoding, renames)
         return plan
-
-
-def _with_former_keys(
-    messages: tuple[ChangeMessage, ...], encoding: TableEncoding
-) -> tuple[ChangeMessage, ...]:
-    """Return messages with the keys that an earlier version may have given their rows."""
-    if not encoding.former_keys.may_differ:
-        return messages
-    former = encoding.former_keys.former
-    return tuple(one._replace(former_keys=former(one.key)) for one in messages)
-
-
-def _make_plan(encoding: TableEncoding, columns: tuple[RecordColumn, ...]) -> _Plan:
-    table = encoding.table
-    return _Plan(columns, encoding, _require_carried(table, table.columns, columns))
 
 
 def _require_carried(

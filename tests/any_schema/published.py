@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.any_schema.changes import Committed, World
 from tidegate.producer.messages import ChangeMessage
-from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.table_refresh import TableRefresher
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.progress import TimestampForm
@@ -63,7 +63,7 @@ def publish(world: World, registry: InMemorySchemaRegistry | None = None) -> lis
     encodings = {
         name: registrar.register(table.schema()) for name, table in world.stages[0].tables.items()
     }
-    translator = RefreshingTranslator(
+    translator = TableRefresher(
         Translator(encodings, change_stream=_STREAM), catalogue, registrar, topics=None
     )
     found = []

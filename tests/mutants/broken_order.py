@@ -8,7 +8,7 @@ from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core import position, stream_partition
 from tidegate.producer.kafka import publisher as kafka_publisher
 from tidegate.producer.records import PartitionEndRecord
-from tidegate.producer.translation.parked_survey import ParkedSurvey
+from tidegate.producer.translation.parked_changes import ParkedSurvey
 from tidegate.schemas import order_key, partitioner
 
 _sequence_pair = order_key.sequence_pair

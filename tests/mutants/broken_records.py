@@ -15,7 +15,7 @@ from tidegate.producer.spanner.decode import ResponseDecoder
 from tidegate.producer.spanner.stream import SpannerQuery
 from tidegate.producer.translation import change_writer, keys, values
 from tidegate.producer.translation.avro_fields import PRESENT
-from tidegate.producer.translation.flat_writer import FlatWriter
+from tidegate.producer.translation.change_writer import FlatWriter
 from tidegate.schemas import datastream_event
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US

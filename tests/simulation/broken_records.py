@@ -26,17 +26,16 @@ from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.translation import (
     change_writer,
     keys,
-    refreshing,
     table_evolution,
+    table_refresh,
     table_registrar,
     translator,
     values,
 )
 from tidegate.producer.translation.avro_fields import NULL
-from tidegate.producer.translation.limited import LimitedTranslator
-from tidegate.producer.translation.parking import ParkingTranslator
-from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.pipeline import Parking, SizeLimits, TranslationPipeline
 from tidegate.producer.translation.table_evolution import evolve
+from tidegate.producer.translation.table_refresh import TableRefresher
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas import progress_chunks
 from tidegate.schemas.checksums import parked_key
@@ -48,8 +47,8 @@ BROKEN = Mutants()
 
 _divert, _announce = ParkedKeys.divert, StreamPartition.announce
 _restore = StreamPartition.restore.__func__
-_by_change, _park = ParkingTranslator._by_change, ParkingTranslator._park
-_refresh = RefreshingTranslator.translate
+_by_change, _park = TranslationPipeline._by_change, Parking.park
+_refresh = TableRefresher.translate
 
 
 @BROKEN.add("a later change of a parked key published", "parking", (ParkedKeys, "divert"))
@@ -68,11 +67,17 @@ BROKEN.add(
 BROKEN.add(
     "the good changes of a record dropped with the one that is poison",
     "nothing_lost",
-    (ParkingTranslator, "_by_change"),
-)(lambda self, record, token: _by_change(self, record, token)._replace(messages=()))
-BROKEN.add(
-    "a change parked under the place of its record's first", "parking", (ParkingTranslator, "_park")
-)(lambda self, record, error, token: _park(self, record._replace(first_mod_number=0), error, token))
+    (TranslationPipeline, "_by_change"),
+)(
+    lambda self, record, token, parking: _by_change(self, record, token, parking)._replace(
+        messages=()
+    )
+)
+BROKEN.add("a change parked under the place of its record's first", "parking", (Parking, "park"))(
+    lambda self, record, error, token: _park(
+        self, record._replace(first_mod_number=0), error, token
+    )
+)
 
 
 @BROKEN.add("keys parked beyond the limit", "parked_limit", (ParkedKeys, "divert"))
@@ -103,7 +108,7 @@ def _only(mod, names):
 @BROKEN.add(
     "a column that the registry refuses left out of its change",
     "values",
-    (RefreshingTranslator, "translate"),
+    (TableRefresher, "translate"),
 )
 def _(self, record, *, token):
     try:
@@ -180,7 +185,7 @@ def _(names, row):
     return NULL if len(names) == len(row) else _name_list(names, row)
 
 
-@BROKEN.add("dropped columns forgotten", "soundness", (refreshing, "evolve"))
+@BROKEN.add("dropped columns forgotten", "soundness", (table_refresh, "evolve"))
 def _(known, current, shown, **options):
     """Forget dropped columns whose records are still to come."""
     return evolve(None, current, () if current else shown, **options)
@@ -191,17 +196,20 @@ BROKEN.add(
 )(lambda own, versions, *, table: own)
 
 
-_limited, _stop_after = LimitedTranslator.translate, UndeliverableRecords.refused
+_published, _require = TranslationPipeline._published, SizeLimits.require
+_stop_after = UndeliverableRecords.refused
 _joined, _join = slot_view._joined, progress_chunks._join
 
 
-@BROKEN.add("a change that is too large left out", "nothing_lost", (LimitedTranslator, "translate"))
-def _(self, record, *, token):
+@BROKEN.add(
+    "a change that is too large left out", "nothing_lost", (TranslationPipeline, "_published")
+)
+def _(self, record, token):
     try:
-        return _limited(self, record, token=token)
+        return _published(self, record, token)
     except MessageTooLarge:
-        whole = self._translator.translate(record, token=token)
-        bytes_max = self._limits.bytes_max
+        whole = self.refresher.translate(record, token=token)
+        bytes_max = self.limits._limits.bytes_max
         kept = tuple(m for m in whole.messages if m.size_bytes <= bytes_max(m.topic))
         return whole._replace(messages=kept)
 
@@ -216,11 +224,11 @@ class _Known:
         pass
 
 
-@BROKEN.add("a limit that was raised not read", "undeliverable", (LimitedTranslator, "translate"))
-def _(self, record, *, token):
+@BROKEN.add("a limit that was raised not read", "undeliverable", (SizeLimits, "require"))
+def _(self, translated, record):
     if not isinstance(self._limits, _Known):
         self._limits = _Known(self._limits)
-    return _limited(self, record, token=token)
+    _require(self, translated, record)
 
 
 @BROKEN.add("a stop that names another record", "undeliverable", (UndeliverableRecords, "refused"))

@@ -5,6 +5,7 @@ Its threads go on one at a time, from one pause to the next.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.simulation.clients import KnownLimits, WorkerMembership, WorkerPublisher, WorkerStream
@@ -25,7 +26,6 @@ from tidegate.producer.errors import MessageTooLarge, ProducerFencedError
 from tidegate.producer.memory.group_client import ClientState
 from tidegate.producer.memory.membership import MemoryStreamStartFinder
 from tidegate.producer.ports import Response, RunningQuery
-from tidegate.producer.translation.filtering import FilteringTranslator
 from tidegate.schemas.errors import TidegateError, UnreachableError
 from tidegate.schemas.progress import ControlState, StreamControl, WorkerDrain
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
@@ -297,7 +297,7 @@ class Node:
         self._stream = WorkerStream(world, self.process)
         parks = world.weather.parks and self.worker._limits.heartbeats.version > 1
         translator = world.new_translator(self, parks=parks)
-        self._translator = FilteringTranslator(translator, world.weather.record_filter)
+        self._translator = replace(translator, record_filter=world.weather.record_filter)
         self._main = self.process.start(self._run, name="loop")
 
     @property

@@ -30,7 +30,7 @@ from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import DeadLetter, ParkedChange
 from tidegate.producer.spanner.values import values_of_text
-from tidegate.producer.translation.putting_back import ParkedTranslator
+from tidegate.producer.translation.parked_changes import ParkedTranslator
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.progress import (
     ControlState,

@@ -17,7 +17,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from tidegate.producer.datastream_source import object_query
 from tidegate.producer.driver import effect_runner, loop
-from tidegate.producer.translation import refreshing
+from tidegate.producer.translation import table_refresh
 
 _T = TypeVar("_T")
 
@@ -169,6 +169,6 @@ _NO_LOG = _NoLog()
 @contextmanager
 def silenced() -> Iterator[None]:
     with ExitStack() as stack:
-        for module in (effect_runner, loop, refreshing, object_query):
+        for module in (effect_runner, loop, table_refresh, object_query):
             stack.enter_context(patch.object(module, "_log", _NO_LOG))
         yield

@@ -70,11 +70,9 @@ from tidegate.producer.memory.broker import MESSAGE_BYTES_MAX, MemoryBroker
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.group_client import ClientState
 from tidegate.producer.memory.log import Entry, Transaction
-from tidegate.producer.ports import RecordTranslator
 from tidegate.producer.records import DataChangeRecord, StreamRecord
-from tidegate.producer.translation.limited import LimitedTranslator
-from tidegate.producer.translation.parking import ParkingTranslator
-from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.pipeline import Parking, SizeLimits, TranslationPipeline
+from tidegate.producer.translation.table_refresh import TableRefresher
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import ConsumerError, SchemaError, TidegateError
@@ -742,29 +740,27 @@ class World:
         client_id = f"{name}-{self._started}"
         self.nodes.append(Node(self, name, epoch=f"epoch-{name}-{self.at}", client_id=client_id))
 
-    def new_translator(self, node: Node, *, parks: bool) -> RecordTranslator:
-        """Return what a worker translates with, as `commands.run` puts it together."""
+    def new_translator(self, node: Node, *, parks: bool) -> TranslationPipeline:
+        """Return the pipeline of a worker, as `commands.run` puts it together."""
         registrar = self._registrar(WorkerRegistry(self, node.process))
         tables = map(self.tables.schema, self.tables.names)
         encodings = {table.name: registrar.register(table) for table in tables}
         translate = OlderTranslator if self._is_older(node.name) else Translator
         translator = translate(encodings, change_stream="s")
         topics, clock_us = WorkerTopics(node, node.limits), node.process.clock.monotonic_us
-        refreshing = RefreshingTranslator(
+        refresher = TableRefresher(
             translator, self.tables, registrar, topics,
             lock=ProcessLock(node.process), clock_us=clock_us,
         )  # fmt: skip
-        limited = LimitedTranslator(
-            refreshing, node.limits, lock=ProcessLock(node.process), clock_us=clock_us
-        )
-        if not parks:
-            return limited
-        return ParkingTranslator(
-            limited,
+        limits = SizeLimits(node.limits, lock=ProcessLock(node.process), clock_us=clock_us)
+        parking = Parking(
             translator,
             node.limits,
             dead_letter=self.names.dead_letter,
             report=lambda _change, _key, _commit_timestamp_us: None,
+        )
+        return TranslationPipeline(
+            translator, refresher, limits, parking=parking if parks else None
         )
 
     def _registrar(self, registry: Any) -> TableRegistrar:

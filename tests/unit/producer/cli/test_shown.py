@@ -36,7 +36,7 @@ from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.topics import KafkaTopics, TopicDescription
 from tidegate.producer.messages import FORM_RECORD, ParkedChange
 from tidegate.producer.records import DataChangeRecord
-from tidegate.producer.translation.parking import POISON
+from tidegate.producer.translation.pipeline import POISON
 from tidegate.schemas.change_schema import FLAT_FIELDS
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.order_key import OrderKey

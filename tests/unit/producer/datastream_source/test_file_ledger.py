@@ -35,7 +35,7 @@ from tidegate.producer.datastream_source.tokens import (
     objects_minute,
     objects_token,
 )
-from tidegate.producer.translation.beside_tables import BesideCatalogue
+from tidegate.producer.translation.catalogues import BesideCatalogue
 from tidegate.schemas.errors import SchemaError
 
 FIRST = 1_000

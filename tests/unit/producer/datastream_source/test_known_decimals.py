@@ -19,7 +19,8 @@ from tidegate.producer.datastream_source.event_records import EventRecords, plac
 from tidegate.producer.datastream_source.json_nulls import with_known_nulls
 from tidegate.producer.datastream_source.translator import EventTranslator
 from tidegate.producer.errors import IncompatibleChange
-from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.pipeline import TranslationPipeline
+from tidegate.producer.translation.table_refresh import TableRefresher
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.change_schema import row_fields
@@ -53,11 +54,11 @@ class Worker:
         self.registry = registry
         names = TopicNames("shop")
         plain = Translator({}, change_stream="files")
-        refreshing = RefreshingTranslator(
+        refresher = TableRefresher(
             plain, FilesCatalogue(), TableRegistrar(names, registry), Topics()
         )
         self.translator = EventTranslator(
-            refreshing, parks=parks, columns_of=plain.registered_columns
+            TranslationPipeline(plain, refresher), parks=parks, columns_of=plain.registered_columns
         )
 
     def publish(self, record):

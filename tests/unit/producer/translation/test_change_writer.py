@@ -17,9 +17,7 @@ from tests.unit.producer.translation.translation_building import (
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation import change_writer
-from tidegate.producer.translation.change_writer import ChangeWriter
-from tidegate.producer.translation.flat_writer import FlatWriter
-from tidegate.producer.translation.source_writer import SourceWriter
+from tidegate.producer.translation.change_writer import ChangeWriter, FlatWriter, SourceWriter
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import FLAT_FIELDS, key_schema, value_schema
 from tidegate.schemas.errors import SchemaError

@@ -32,8 +32,7 @@ from tests.unit.producer.translation.test_translator_properties import (
 from tests.unit.producer.translation.translation_building import read_framed
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import Mod, UnreadableValues
-from tidegate.producer.translation.datastream_writer import DatastreamWriter
-from tidegate.producer.translation.debezium_writer import DebeziumWriter
+from tidegate.producer.translation.event_writer import DatastreamWriter, DebeziumWriter
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import key_schema, row_fields, value_schema, with_row
 from tidegate.schemas.debezium_schema import DEBEZIUM_TAIL

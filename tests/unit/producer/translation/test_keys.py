@@ -18,8 +18,8 @@ from tidegate.producer.records import Mod
 from tidegate.producer.translation import change_writer, event_fields
 from tidegate.producer.translation.avro_fields import field_writer
 from tidegate.producer.translation.keys import key_converter, key_field_writer
+from tidegate.producer.translation.parked_changes import ParkedTranslator
 from tidegate.producer.translation.parked_record import write_parked_record
-from tidegate.producer.translation.putting_back import ParkedTranslator
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.change_schema import key_schema, value_schema

@@ -28,11 +28,14 @@ from tidegate.producer.errors import (
 )
 from tidegate.producer.messages import FORM_RECORD
 from tidegate.producer.records import Mod, RecordColumn, UnreadableValues
-from tidegate.producer.translation.fresh_answers import ANSWER_HOLDS_US
-from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.producer.translation.parked_record import read_parked_record, write_parked_record
-from tidegate.producer.translation.parking import ERROR_CHARACTERS_MAX, ParkingTranslator
-from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.pipeline import (
+    ERROR_CHARACTERS_MAX,
+    Parking,
+    SizeLimits,
+    TranslationPipeline,
+)
+from tidegate.producer.translation.table_refresh import ANSWER_HOLDS_US, TableRefresher
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError, SchemaNotKept, UnreachableError
@@ -99,14 +102,16 @@ class Bench:
         self.plain = Translator(encodings, change_stream="s")
         self.catalogue, self.topics = Catalogue(current, *failures), Topics()
         self.limits, self.clock, self.reports = limits or Limits(), Clock(), []
-        refreshing = RefreshingTranslator(
+        refresher = TableRefresher(
             self.plain, self.catalogue, registrar, self.topics, clock_us=self.clock
         )
-        self.limited = LimitedTranslator(refreshing, self.limits, clock_us=self.clock)
-        self.parking = ParkingTranslator(
-            self.limited, self.plain, self.limits, dead_letter=DEAD_LETTER,
+        parking = Parking(
+            self.plain, self.limits, dead_letter=DEAD_LETTER,
             report=lambda *report: self.reports.append(report),
         )  # fmt: skip
+        limits = SizeLimits(self.limits, clock_us=self.clock)
+        self.limited = TranslationPipeline(self.plain, refresher, limits)
+        self.parking = replace(self.limited, parking=parking)
 
     def translate(self, *kinds, **fields):
         return self.parking.translate(record_of(*kinds, **fields), token="token")

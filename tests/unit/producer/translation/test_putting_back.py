@@ -25,11 +25,16 @@ from tidegate.producer.messages import (
     ParkedChange,
 )
 from tidegate.producer.records import Mod
-from tidegate.producer.translation import parked_survey, putting_back
+from tidegate.producer.translation import parked_changes
 from tidegate.producer.translation.dead_letter_groups import DeadLetterGroups, grouped
-from tidegate.producer.translation.parked_survey import KeyName, ParkedSurvey, same_key
-from tidegate.producer.translation.parking import POISON
-from tidegate.producer.translation.putting_back import ParkedTranslator, batches
+from tidegate.producer.translation.parked_changes import (
+    KeyName,
+    ParkedSurvey,
+    ParkedTranslator,
+    batches,
+    same_key,
+)
+from tidegate.producer.translation.pipeline import POISON
 from tidegate.schemas.checksums import origin_of, parked_key
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.order_key import OrderKey
@@ -227,7 +232,7 @@ def test_what_was_put_back_is_over():
 @pytest.mark.parametrize("poison", [(), (2,)])
 def test_keys_that_share_a_number_go_together(monkeypatch, poison):
     """A stream partition that forgets one of them would let later changes of the other pass."""
-    monkeypatch.setattr(parked_survey, "parked_key", lambda _topic, key: len(key))
+    monkeypatch.setattr(parked_changes, "parked_key", lambda _topic, key: len(key))
     other = change(b"b", 2, topic="p.u")
     chosen, left = surveyed(Translate(*poison), change(b"a", 1), other, change(b"cc", 3)).select()
     assert (A in chosen) == (not poison)
@@ -304,10 +309,10 @@ def test_the_changes_of_a_row_of_two_keys_come_in_their_order_and_each_key_has_i
 
 
 def test_batches_are_small_and_come_also_while_nothing_is_read(monkeypatch):
-    monkeypatch.setattr(putting_back, "_BATCH_CHANGES", 3)
+    monkeypatch.setattr(parked_changes, "_BATCH_CHANGES", 3)
     changes = [change(b"a", order) for order in range(1, 9)]
     assert [len(batch) for batch in put_back(changes, pauses=(4,))[2]] == [3, 1, 3, 2]
-    monkeypatch.setattr(putting_back, "_BATCH_BYTES", 2)
+    monkeypatch.setattr(parked_changes, "_BATCH_BYTES", 2)
     assert [len(batch) for batch in put_back(changes)[2]] == [2, 2, 2, 2, 1]
     assert put_back([], pauses=(0,))[2] == [()]
 

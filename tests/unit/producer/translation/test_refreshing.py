@@ -23,10 +23,14 @@ from tidegate.producer.errors import (
 )
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.records import Mod, RecordColumn
-from tidegate.producer.translation import fresh_answers
-from tidegate.producer.translation.fresh_answers import ANSWER_HOLDS_US, FreshAnswers, monotonic_us
-from tidegate.producer.translation.limited import LimitedTranslator
-from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation import table_refresh
+from tidegate.producer.translation.pipeline import SizeLimits, TranslationPipeline
+from tidegate.producer.translation.table_refresh import (
+    ANSWER_HOLDS_US,
+    FreshAnswers,
+    TableRefresher,
+    monotonic_us,
+)
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError, UnreachableError
@@ -59,13 +63,14 @@ class Bench:
         self.registry.refused = set(refused)
         self.translator = Translator(encodings, change_stream="s")
         self.catalogue = Catalogue(current, *failures)
-        self.refreshing = RefreshingTranslator(
+        self.refresher = TableRefresher(
             self.translator, self.catalogue, self.registrar, self.topics,
             lock=lock, clock_us=self.clock,
         )  # fmt: skip
+        self.pipeline = TranslationPipeline(self.translator, self.refresher)
 
     def translate(self, record=RECORD):
-        return self.refreshing.translate(record, token="k").messages
+        return self.pipeline.translate(record, token="k").messages
 
     def refuse(self, record=RECORD):
         """Translate changes that are refused; return the reads of the catalogue, and attempts."""
@@ -97,11 +102,11 @@ def shown(*columns, **values):
 def test_an_unknown_column_refreshes_its_table_once():
     bench = Bench(OLD, NEW)
     former = bench.translator.encoding("t")
-    assert bench.refreshing.translate_now(RECORD, token="k") is None  # without waiting
+    assert bench.pipeline.translate_now(RECORD, token="k") is None  # without waiting
     assert bench.catalogue.asked == []
     (first,), (second,) = bench.translate(), bench.translate()
     current = bench.translator.encoding("t")
-    assert bench.refreshing.translate_now(RECORD, token="k").messages == (first,)
+    assert bench.pipeline.translate_now(RECORD, token="k").messages == (first,)
     assert bench.catalogue.asked == ["t"]
     assert bench.columns == {"id", "added"}
     assert first.value == second.value
@@ -337,12 +342,14 @@ class Fixed:
         assert token == "token"
         return PublishableRecord(7, "tx", "0", self.messages)
 
-    def translate_now(self, record, *, token):
-        return self.translate(record, token=token) if self.messages else None
+
+def pipeline(limits, *sizes, clock=None):
+    fixed = Fixed(*sizes)
+    return TranslationPipeline(fixed, fixed, SizeLimits(limits, clock_us=clock or Clock()))
 
 
-def limited(limits, *sizes, **options):
-    translator = LimitedTranslator(Fixed(*sizes), limits, clock_us=Clock(), **options)
+def limited(limits, *sizes):
+    translator = pipeline(limits, *sizes)
     return lambda: translator.translate(TWO_CHANGES, token="token").messages
 
 
@@ -358,10 +365,8 @@ def test_a_message_at_the_limit_passes_and_one_byte_more_does_not(value_bytes):
 
 def test_what_may_be_too_large_is_left_to_the_translation_that_may_block():
     limits = Limits(Fixed(5_000).messages[0].size_bytes)
-    for sizes in ((5_000, 5_001), ()):  # in the second the translator inside would block
-        translator = LimitedTranslator(Fixed(*sizes), limits)
-        assert translator.translate_now(TWO_CHANGES, token="token") is None
-    translator = LimitedTranslator(Fixed(5_000), limits)
+    assert pipeline(limits, 5_000, 5_001).translate_now(TWO_CHANGES, token="token") is None
+    translator = pipeline(limits, 5_000)
     assert translator.translate_now(TWO_CHANGES, token="token").messages == Fixed(5_000).messages
     assert not limits.refreshed
 
@@ -383,7 +388,7 @@ def test_limits_are_read_again_once_in_some_seconds():
         assert len(limited(raised, 100, 1_000)()) == 2
     assert raised.refreshed == 1
     limits, clock = Limits(500), Clock()
-    translator = LimitedTranslator(Fixed(100, 1_000), limits, clock_us=clock)
+    translator = pipeline(limits, 100, 1_000, clock=clock)
     for later_us, refreshed in ((0, 1), (ANSWER_HOLDS_US - 1, 1), (1, 2)):
         clock.now_us += later_us
         for _ in range(50):
@@ -406,7 +411,7 @@ def test_limits_that_could_not_be_read_are_read_with_the_next_change():
 
 
 def test_of_very_many_answers_the_newest_are_kept(monkeypatch):
-    monkeypatch.setattr(fresh_answers, "_ANSWERS_MAX", 2)
+    monkeypatch.setattr(table_refresh, "_ANSWERS_MAX", 2)
     clock = Clock()
     answers = FreshAnswers(clock)
     assert answers.get("a") is None
@@ -415,5 +420,5 @@ def test_of_very_many_answers_the_newest_are_kept(monkeypatch):
     assert [answers.get(one) for one in "abc"] == ["a", None, "c"]
     clock.now_us += ANSWER_HOLDS_US
     assert answers.get("a") is None
-    monkeypatch.setattr(fresh_answers.time, "monotonic_ns", lambda: 5_999)
+    monkeypatch.setattr(table_refresh.time, "monotonic_ns", lambda: 5_999)
     assert monotonic_us() == 5

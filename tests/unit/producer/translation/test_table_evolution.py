@@ -13,8 +13,12 @@ from tidegate.producer.description import check_stream
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.records import RecordColumn
-from tidegate.producer.translation.beside_tables import BesideCatalogue, require_other_names
-from tidegate.producer.translation.filtering import FilteredCatalogue, FilteringTranslator
+from tidegate.producer.translation.catalogues import (
+    BesideCatalogue,
+    FilteredCatalogue,
+    require_other_names,
+)
+from tidegate.producer.translation.pipeline import TranslationPipeline
 from tidegate.producer.translation.table_evolution import evolve, grown
 from tidegate.schemas.change_schema import (
     excludes,
@@ -125,7 +129,9 @@ class Inner:
     def translate(self, record, *, token):
         return record, token
 
-    translate_now = translate
+
+def filtering(chosen):
+    return TranslationPipeline(Inner(), Inner(), record_filter=chosen)
 
 
 class Catalogue:
@@ -148,14 +154,12 @@ def filtered(catalogue, chosen, **options):
 @pytest.mark.parametrize("method", ["translate", "translate_now"])
 def test_what_is_left_out_is_neither_translated_nor_uncounted(method):
     whole = record()._replace(mods=record().mods * 3)
-    translate = getattr(FilteringTranslator(Inner(), RecordFilter(mod_types=("INSERT",))), method)
+    translate = getattr(filtering(RecordFilter(mod_types=("INSERT",))), method)
     found = translate(whole, token="t")
     assert (found.messages, found.parked, found.filtered) == ((), (), 3)
     assert (found.commit_timestamp_us, found.server_transaction_id) == (5, "tx")
     assert found.record_sequence == "0"
-    translate = getattr(
-        FilteringTranslator(Inner(), RecordFilter(columns_left_out=("*.b",))), method
-    )
+    translate = getattr(filtering(RecordFilter(columns_left_out=("*.b",))), method)
     found, token = translate(record(), token="t")
     assert (token, [column.name for column in found.columns]) == ("t", ["id", "a"])
 
@@ -196,7 +200,7 @@ def test_a_later_table_whose_key_is_left_out_concerns_only_itself():
     assert [table.name for table in filtered(later, chosen)] == ["a"]
     with pytest.raises(SchemaError, match=text):
         FilteredCatalogue(later, chosen).table("later", stream="s")
-    translator = FilteringTranslator(Inner(), chosen)
+    translator = filtering(chosen)
     for translate in (translator.translate, translator.translate_now):
         with pytest.raises(SchemaError, match=text):
             translate(record(table_name="later"), token="t")

@@ -17,8 +17,12 @@ from tests.unit.producer.translation.translation_building import (
 )
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.record_filter import RecordFilter
-from tidegate.producer.translation.planned_registry import PlannedRegistry
-from tidegate.producer.translation.subjects import is_registered, register, require_backward
+from tidegate.producer.translation.subjects import (
+    PlannedRegistry,
+    is_registered,
+    register,
+    require_backward,
+)
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas.change_schema import envelope_of, row_fields, unwatched_columns
 from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotKept, UnreachableError

@@ -22,7 +22,8 @@ from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream_source.description import FilesCatalogue
 from tidegate.producer.datastream_source.event_records import EventRecords, place_of
 from tidegate.producer.datastream_source.translator import EventTranslator
-from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.pipeline import TranslationPipeline
+from tidegate.producer.translation.table_refresh import TableRefresher
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.registry import InMemorySchemaRegistry
@@ -276,7 +277,7 @@ class JsonFiles:
         keys = SimpleNamespace(ensure=lambda _topic, *, key_schema_id: key_schema_id)
         registrar = TableRegistrar(TopicNames("shop"), self.registry)
         self._translator = EventTranslator(
-            RefreshingTranslator(plain, FilesCatalogue(), registrar, keys),
+            TranslationPipeline(plain, TableRefresher(plain, FilesCatalogue(), registrar, keys)),
             parks=False,
             columns_of=plain.registered_columns,
         )

@@ -1,4 +1,4 @@
-"""A translator that reads a table's schema again when a record shows something unknown.
+"""Refreshing a table whose records show something unknown: its schema is read again and registered.
 
 The catalogue's columns, the known ones and those that the record shows make the table's new schema
 version, which is registered before the record is translated again.  Each record gets one such
@@ -7,16 +7,17 @@ retry; a record that the new schema cannot represent either is an error, never l
 A table itself may be unknown: it was created, or the stream began to watch it, after this process
 started; or it was dropped before, and has records left.  Its topic is made as at a start.
 
-A table that is refused is asked for again after some seconds, and not for each of its changes: all
-readers wait for the one that asks.
+A refused table is asked for again after some seconds, and not for each of its changes: all readers
+wait for the thread that asks.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import structlog
 
@@ -24,23 +25,54 @@ from tidegate.producer.errors import IncompatibleChange, TableChanged, TopicRefu
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.ports import Catalogue, DataTopics
 from tidegate.producer.records import DataChangeRecord
-from tidegate.producer.translation.fresh_answers import FreshAnswers, monotonic_us
 from tidegate.producer.translation.table_evolution import evolve
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.errors import SchemaError
 
-if TYPE_CHECKING:
-    from tidegate.producer.translation.table_registrar import TableRegistrar
-    from tidegate.producer.translation.translator import TableEncoding, Translator
+ANSWER_HOLDS_US = 5_000_000
+"""How long a repair by an operator may stay unnoticed."""
 
-
+_ANSWERS_MAX = 1_024
+_NS_PER_US = 1_000
+_Answer = TypeVar("_Answer")
 _Refusal: TypeAlias = SchemaError | IncompatibleChange | TopicRefused
-
 
 _log = structlog.get_logger()
 
 
-class RefreshingTranslator:
-    """Translates records and follows changes of their tables; port: `ports.RecordTranslator`."""
+def monotonic_us() -> int:
+    """Return the microseconds of the system's monotonic clock."""
+    return time.monotonic_ns() // _NS_PER_US
+
+
+class FreshAnswers(Generic[_Answer]):
+    """Answers of Kafka, the catalogue or the registry, each for some seconds; thread-safe."""
+
+    def __init__(self, clock_us: Callable[[], int] = monotonic_us) -> None:
+        """Take the monotonic clock, in microseconds."""
+        self._clock_us = clock_us
+        self._lock = threading.Lock()
+        self._answers: dict[Hashable, tuple[int, _Answer]] = {}
+
+    def get(self, question: Hashable) -> _Answer | None:
+        """Return the answer of the last seconds; None without one."""
+        answered = self._answers.get(question)
+        if answered is None or self._clock_us() - answered[0] >= ANSWER_HOLDS_US:
+            return None
+        return answered[1]
+
+    def add(self, question: Hashable, answer: _Answer) -> None:
+        """Keep an answer given now; of more than `_ANSWERS_MAX` the newest ones."""
+        with self._lock:
+            self._answers.pop(question, None)
+            while len(self._answers) >= _ANSWERS_MAX:
+                del self._answers[next(iter(self._answers))]
+            self._answers[question] = self._clock_us(), answer
+
+
+class TableRefresher:
+    """Translates records and follows changes of their tables; thread-safe."""
 
     def __init__(
         self,
@@ -52,23 +84,13 @@ class RefreshingTranslator:
         lock: AbstractContextManager[object] | None = None,
         clock_us: Callable[[], int] = monotonic_us,
     ) -> None:
-        """Share the parts with all readers; `lock` is held while a table is refreshed.
-
-        `clock_us` is a monotonic clock in microseconds.
-        """
+        """`lock` is held while a table is refreshed; `clock_us` is a monotonic clock."""
         self._translator = translator
         self._catalogue = catalogue
         self._registrar = registrar
         self._topics = topics
         self._lock = lock or threading.Lock()
         self._refusals: FreshAnswers[_Refusal] = FreshAnswers(clock_us)
-
-    def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
-        """Return as `translate` does; None if the record's table has to be refreshed."""
-        try:
-            return self._translator.translate(record, token=token)
-        except TableChanged:
-            return None
 
     def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
         """Return the record's changes as messages; blocks while its table is refreshed.
@@ -110,7 +132,7 @@ class RefreshingTranslator:
                 raise refusal from error
 
     def _raise_if_refused(self, record: DataChangeRecord, change: TableChanged) -> None:
-        """Raise what the table was refused with in the last seconds, if it was."""
+        """Raise the refusal that the table got in the last seconds, if it got one."""
         refusal = self._refusals.get(_question(record, change))
         if refusal is not None:
             raise type(refusal)(
@@ -143,8 +165,8 @@ class RefreshingTranslator:
 
 
 def _question(record: DataChangeRecord, change: TableChanged) -> tuple[object, ...]:
-    """Return what a refusal depends on: which columns the record shows, and the first new one.
+    """Return the facts that a refusal depends on: the columns shown, and the first new one.
 
-    The latter may be one that only the values name, and then says more than the columns.
+    The latter may be a column that only the values name, and then says more than the columns.
     """
     return record.table_name, record.columns, change.fields.get("column")
