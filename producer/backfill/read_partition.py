@@ -1,19 +1,19 @@
-"""The stream partitions of a backfill, and their tokens.
+"""The stream partitions of a backfill, their tokens, and the key ranges that they are cut from.
 
-A backfill is a part of the stream's lineage, so that all that holds for stream partitions holds for
-it: they are owned through slots, published exactly once, proved by completion markers, and the
+A backfill is a part of the stream's lineage, so that all rules for stream partitions hold for it:
+they are owned through slots, published exactly once, proved by completion markers, and the
 watermark waits for them.  With n read partitions:
 
     initial query ─► read 0 … read n-1          each publishes the rows of one key range
     read k        ─► done k                     a query that ends at once
-    done 0 … n-1  ─► rest                       the change stream's own initial query
+    done 0 … n-1  ─► rest                       the change stream's initial query
     rest          ─► the change stream's stream partitions
 
 A child starts when all of its parents are finished, so no change of the stream is published before
-every row.  `done k` stands between so that no read partition has to know the others: their names
+every row.  `done k` is between them so that no read partition has to know the others: their names
 follow from their number, and those of the read partitions hold keys.
 
-Everything that a worker needs is in the token.  Spanner's own tokens never begin as these do.
+Everything that a worker needs is in the token.  Spanner's tokens never begin as these do.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import base64
 import binascii
 import json
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -33,8 +34,12 @@ Key: TypeAlias = tuple[str | float | bool | None, ...]
 PREFIX = "tidegate-backfill/"
 """Begins every token that is not Spanner's."""
 REST = f"{PREFIX}rest"
-"""Token of the stream partition that stands for the change stream, once all rows are published."""
+"""Token of the stream partition in the change stream's place, once all rows are published."""
+READ_PARTITIONS_MAX = 256
+"""How many one backfill has, unless it has more tables.  Each names as many tokens at its end."""
 
+_ROWS_MIN = 10_000
+"""Rows of a key range, at least, unless it is the last one."""
 _DONE = re.compile(rf"{PREFIX}done/([0-9]+)/([0-9]+)")
 _READ = re.compile(rf"{PREFIX}read/([0-9]+)/([0-9]+)/([A-Za-z0-9_-]+)")
 
@@ -56,15 +61,15 @@ class ReadPartition:
 
 
 def is_of_backfill(token: str) -> bool:
-    """Whether a token is one of these."""
+    """Whether a token belongs to a backfill."""
     return token.startswith(PREFIX)
 
 
-def read_token(one: ReadPartition) -> str:
+def read_token(part: ReadPartition) -> str:
     """Return the token of a read partition."""
-    content = json.dumps([one.table, one.rows, one.after, one.through], separators=(",", ":"))
+    content = json.dumps([part.table, part.rows, part.after, part.through], separators=(",", ":"))
     text = base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
-    return f"{PREFIX}read/{one.number}/{one.of}/{text}"
+    return f"{PREFIX}read/{part.number}/{part.of}/{text}"
 
 
 def reading_of(token: str) -> ReadPartition | None:
@@ -72,11 +77,11 @@ def reading_of(token: str) -> ReadPartition | None:
 
     Raises SchemaError for a damaged one.
     """
-    found = _READ.fullmatch(token)
-    if found is None:
+    match = _READ.fullmatch(token)
+    if match is None:
         return None
     try:
-        content = base64.urlsafe_b64decode(found[3] + "=" * (-len(found[3]) % 4))
+        content = base64.urlsafe_b64decode(match[3] + "=" * (-len(match[3]) % 4))
         table, rows, after, through = json.loads(content)
     except (ValueError, binascii.Error) as error:
         raise SchemaError(
@@ -84,17 +89,17 @@ def reading_of(token: str) -> ReadPartition | None:
         ) from error
     return ReadPartition(
         table=table,
-        number=int(found[1]),
-        of=int(found[2]),
+        number=int(match[1]),
+        of=int(match[2]),
         rows=rows,
         after=None if after is None else tuple(after),
         through=None if through is None else tuple(through),
     )
 
 
-def done_token(one: ReadPartition) -> str:
+def done_token(part: ReadPartition) -> str:
     """Return the token that a read partition leads to."""
-    return done_tokens(one.of)[one.number]
+    return done_tokens(part.of)[part.number]
 
 
 def done_tokens(of: int) -> tuple[str, ...]:
@@ -104,5 +109,56 @@ def done_tokens(of: int) -> tuple[str, ...]:
 
 def parents_of_rest(token: str) -> tuple[str, ...] | None:
     """Return the parents of `REST` if a token is one of them, otherwise None."""
-    found = _DONE.fullmatch(token)
-    return None if found is None else done_tokens(int(found[2]))
+    match = _DONE.fullmatch(token)
+    return None if match is None else done_tokens(int(match[2]))
+
+
+class KeyRanges:
+    """The key ranges of one table, each with about as many rows; keys are added in their order.
+
+    Ranges become twice as large whenever there are too many, so memory is bounded.
+    """
+
+    def __init__(self, *, ranges_max: int = READ_PARTITIONS_MAX, rows_min: int = _ROWS_MIN) -> None:
+        """Begin without a row."""
+        self._ranges_max = ranges_max
+        self._rows_in_each = rows_min
+        self._ends: list[Key] = []
+        self.rows = 0
+
+    def rows_to_end(self) -> int:
+        """Return how many more keys there are up to the next one that ends a range."""
+        return self._rows_in_each - self.rows % self._rows_in_each
+
+    def pass_over(self, rows: int) -> None:
+        """Count keys that do not end a range: fewer than `rows_to_end`."""
+        self.rows += rows
+
+    def end_at(self, key: Key) -> None:
+        """Count the key that ends a range."""
+        self.rows += 1
+        self._ends.append(key)
+        if len(self._ends) > self._ranges_max:
+            self._ends = self._ends[1::2]
+            self._rows_in_each *= 2
+
+    @property
+    def bounds(self) -> list[tuple[Key | None, Key | None, int]]:
+        """(last key before, last key, rows) of each range, in their order; empty without a row."""
+        ends, left = self._ends, self.rows - len(self._ends) * self._rows_in_each
+        if ends and not left:
+            ends, left = ends[:-1], self._rows_in_each
+        if not left:
+            return []
+        starts: Sequence[Key | None] = [None, *ends]
+        counts = [*([self._rows_in_each] * len(ends)), left]
+        return list(zip(starts, [*ends, None], counts, strict=True))
+
+
+def read_partitions(tables: Iterable[tuple[str, KeyRanges]]) -> list[ReadPartition]:
+    """Return the read partitions of a backfill, numbered over all tables."""
+    parts = [(table, *bounds) for table, ranges in tables for bounds in ranges.bounds]
+    return [
+        ReadPartition(table, number, len(parts), rows, after, through)
+        for number, (table, after, through, rows) in enumerate(parts)
+    ]

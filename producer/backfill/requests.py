@@ -1,7 +1,7 @@
-"""What operators want of backfills while the stream runs: one request for each table.
+"""Requests of operators for backfills while the stream runs: one for each table.
 
-Requests stand in a compacted topic of their own, as JSON under the table's name; the newest record
-of a table holds.  A program writes them; workers only read.
+They are in a compacted topic, as JSON under the table's name; the newest record of a table holds.
+A program writes them; workers only read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from tidegate.producer.backfill.table_run import RunPlace, wait_token
+from tidegate.producer.backfill.table_run import RunChunk, RunWait
 from tidegate.producer.records import PartitionStartRecord
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
@@ -24,7 +24,7 @@ _NO_REQUEST = "a record is no request for a backfill"
 
 
 class RunState(StrEnum):
-    """What a run is to do."""
+    """The state that a run is to have."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -35,21 +35,21 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """The newest run of a table, and what it is to do."""
+    """The newest run of a table, with its state and its limits."""
 
     table: str
     run: int
     parent: str
     """The stream partition of the change stream that announces the run."""
     start_us: int
-    """At which commit time it does so."""
+    """The commit time at which it does so."""
     state: RunState = RunState.RUNNING
     chunk_rows: int = CHUNK_ROWS_DEFAULT
     """Rows of a chunk, at most."""
     share: int = SHARE_DEFAULT
     """Percent of the time in which the watermark may be held for a chunk, until it is committed."""
     by: str = ""
-    """Who asked for it; for people only."""
+    """The person who asked for it; for people only."""
     at_us: int = 0
     """When it was written, by the clock of the program that wrote it."""
     where: str = ""
@@ -60,13 +60,11 @@ class TableRequest:
     @property
     def start(self) -> PartitionStartRecord:
         """The record that announces the run, as the parent has it among its changes."""
-        token = wait_token(
-            RunPlace(self.run, self.table, where=self.where, is_boosted=self.data_boost)
-        )
-        return PartitionStartRecord(self.start_us * NS_PER_US, f"{self.run:08d}", (token,))
+        wait = RunWait(self.run, self.table, where=self.where, is_boosted=self.data_boost)
+        return PartitionStartRecord(self.start_us * NS_PER_US, f"{self.run:08d}", (wait.token,))
 
     def pause_ns(self, held_ns: int) -> int:
-        """Return how long to wait after a chunk for which the watermark was held so long."""
+        """Return how long to wait after a chunk for which the watermark was held that long."""
         return held_ns * (100 - self.share) // self.share
 
     def encode(self) -> bytes:
@@ -82,16 +80,19 @@ class TableRequest:
         try:
             content: dict[str, Any] = json.loads(value)
             known = {name: content[name] for name in cls.__slots__ if name in content}
-            found = cls(**{**known, "state": RunState(known.get("state", RunState.RUNNING))})
+            request = cls(**{**known, "state": RunState(known.get("state", RunState.RUNNING))})
         except (ValueError, TypeError) as error:
             raise SchemaError(_NO_REQUEST, cause=str(error)) from error
-        texts = (known["table"], known["parent"], found.where)
-        is_flag = isinstance(found.data_boost, bool)
-        numbers = (known["run"], known["start_us"], found.chunk_rows, found.share)
-        are_texts = all(isinstance(one, str) for one in texts)
-        if not (are_texts and is_flag and all(isinstance(one, int) and one > 0 for one in numbers)):
+        texts: tuple[object, ...] = (request.table, request.parent, request.where)
+        numbers: tuple[object, ...] = (
+            request.run, request.start_us, request.chunk_rows, request.share,
+        )  # fmt: skip
+        is_flag = isinstance(request.data_boost, bool)
+        are_texts = all(isinstance(text, str) for text in texts)
+        are_numbers = all(isinstance(number, int) and number > 0 for number in numbers)
+        if not (is_flag and are_texts and are_numbers):
             raise SchemaError(_NO_REQUEST, value=str(content)[:200])
-        return found
+        return request
 
 
 class TableRequests:
@@ -112,8 +113,8 @@ class TableRequests:
                 return
             self._by_table[request.table] = request
             by_parent: dict[str, tuple[TableRequest, ...]] = {}
-            for one in self._by_table.values():
-                by_parent[one.parent] = (*by_parent.get(one.parent, ()), one)
+            for newest in self._by_table.values():
+                by_parent[newest.parent] = (*by_parent.get(newest.parent, ()), newest)
             self._by_parent = by_parent
 
     @property
@@ -129,3 +130,10 @@ class TableRequests:
     def announced_by(self, token: str) -> tuple[TableRequest, ...]:
         """Return the requests whose runs a stream partition announces."""
         return self._by_parent.get(token, ())
+
+    def must_end(self, place: RunWait | RunChunk) -> bool:
+        """Whether a run is to end: it was cancelled, or there is a later one of its table."""
+        newest = self.newest(place.table)
+        if newest is None or newest.run < place.run:
+            return False
+        return newest.run > place.run or newest.state is RunState.CANCELLED

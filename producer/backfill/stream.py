@@ -1,8 +1,8 @@
 """A change stream that begins with the rows of some tables: `ports.ChangeStream` around another.
 
-The initial query plans the read partitions and returns them in place of the change stream's own
-stream partitions; `read_partition` says what follows.  Without a backfill, and for every token that
-is not of one, the change stream itself answers.
+The initial query plans the read partitions and returns them in place of the change stream's stream
+partitions; `read_partition` says what follows.  Without a backfill, and for every token that is not
+of one, the change stream itself answers.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tidegate.producer.backfill.read_partition import (
+    READ_PARTITIONS_MAX,
     REST,
+    KeyRanges,
     ReadPartition,
     done_token,
     parents_of_rest,
+    read_partitions,
     read_token,
     reading_of,
 )
-from tidegate.producer.backfill.read_plan import READ_PARTITIONS_MAX, KeyRanges, read_partitions
 from tidegate.producer.ports import ChangeStream, Response, RunningQuery
 from tidegate.producer.records import (
     ChildPartitionsRecord,
@@ -30,8 +32,8 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
-_ANNOUNCEMENT_BYTES = 64
-"""What a response without anything but lineage counts for."""
+_RESPONSE_BYTES = 64
+"""The size that a response without rows counts for."""
 
 
 class TableReads(Protocol):
@@ -41,7 +43,7 @@ class TableReads(Protocol):
         """Prepare a read that adds a table's keys to `ranges` and returns no record."""
         ...
 
-    def rows(self, one: ReadPartition, *, read_ns: int) -> RunningQuery:
+    def rows(self, part: ReadPartition, *, read_ns: int) -> RunningQuery:
         """Prepare a read of a key range, whose records are INSERTs committed at `read_ns`.
 
         A row has its place in the same record whenever the same range is read.  Raises, at its end,
@@ -65,72 +67,79 @@ class BackfillStream:
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> RunningQuery:
         """Prepare a query, which its first `next_size` sends."""
-
-        def of_the_stream(parent: str) -> RunningQuery:
-            query = self._stream.query(
-                token=ROOT_TOKEN, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=heartbeat_ms
-            )
-            return _Adopted(query, parent=parent)
-
         if token == ROOT_TOKEN and self._tables:
             return _Planning(self._reads, self._tables, read_ns=start_ns)
         if token == REST:
-            return of_the_stream(REST)
+            query = self._stream.query(
+                token=ROOT_TOKEN, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=heartbeat_ms
+            )
+            return _Adopted(query, parent=REST)
         if (parents := parents_of_rest(token)) is not None:
-            return _Announcing(ChildPartition(REST, parents, start_ns))
-        if (one := reading_of(token)) is not None:
-            done = ChildPartition(done_token(one), (token,), _next(start_ns))
-            return _Followed(self._reads.rows(one, read_ns=start_ns), done)
+            return Announcement(ChildPartition(REST, parents, start_ns))
+        if (part := reading_of(token)) is not None:
+            done = ChildPartition(done_token(part), (token,), next_us_ns(start_ns))
+            return _Followed(self._reads.rows(part, read_ns=start_ns), done)
         return self._stream.query(
             token=token, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=heartbeat_ms
         )
 
 
-def _next(read_ns: int) -> int:
+def whole_us_ns(at_ns: int) -> int:
+    """Return a time that Kafka's records can hold exactly."""
+    return at_ns // NS_PER_US * NS_PER_US
+
+
+def next_us_ns(read_ns: int) -> int:
     """Return where changes begin that a read does not show: commit times are whole microseconds."""
     return (read_ns // NS_PER_US + 1) * NS_PER_US
 
 
-class _Response:
-    """A response with records of our own, beside those of the one that it stands for."""
+class OwnResponse:
+    """A response with given records, which no system has sent."""
 
-    def __init__(self, *records: StreamRecord, of: Response | None = None) -> None:
+    size_bytes = _RESPONSE_BYTES
+
+    def __init__(self, *records: StreamRecord) -> None:
         self._records = records
-        self._of = of
-        self.size_bytes = _ANNOUNCEMENT_BYTES if of is None else of.size_bytes
 
     def decode(self) -> tuple[list[StreamRecord], int]:
-        found, unfinished = ([], 0) if self._of is None else self._of.decode()
-        return [*found, *self._records], unfinished
+        """Return the records; nothing stays unfinished."""
+        return list(self._records), 0
 
 
-class _Mapped:
-    """A response whose records are replaced."""
+class ReplacedResponse:
+    """A response whose records are replaced when they are decoded."""
 
-    def __init__(self, response: Response, replace: Callable[[StreamRecord], StreamRecord]) -> None:
+    def __init__(
+        self, response: Response, replace: Callable[[list[StreamRecord]], list[StreamRecord]]
+    ) -> None:
         self._response = response
         self._replace = replace
         self.size_bytes = response.size_bytes
 
     def decode(self) -> tuple[list[StreamRecord], int]:
+        """Return the records in their place."""
         records, unfinished = self._response.decode()
-        return [self._replace(one) for one in records], unfinished
+        return self._replace(records), unfinished
 
 
-class _Announcing:
+class Announcement:
     """A query that names children, all with one start, and ends."""
 
     def __init__(self, *children: ChildPartition) -> None:
         record = ChildPartitionsRecord(children[0].start_ns, "0", children)
-        self._left = [_Response(record)]
+        self._left = [OwnResponse(record)]
 
     async def next_size(self) -> int | None:
-        return _ANNOUNCEMENT_BYTES if self._left else None
+        """Return the size of the only response; None once it was received."""
+        return _RESPONSE_BYTES if self._left else None
 
     async def receive(self) -> Response:
+        """Return the children's announcement."""
         return self._left.pop()
 
     def cancel(self) -> None:
+        """End the query."""
         self._left.clear()
 
 
@@ -139,7 +148,7 @@ class _Followed:
 
     def __init__(self, read: RunningQuery, child: ChildPartition) -> None:
         self._read = read
-        self._announcing = _Announcing(child)
+        self._announcing = Announcement(child)
         self._has_ended = False
 
     async def next_size(self) -> int | None:
@@ -164,15 +173,12 @@ class _Adopted:
     def __init__(self, query: RunningQuery, *, parent: str) -> None:
         self._query = query
         self._parents = (parent,)
-
-    async def next_size(self) -> int | None:
-        return await self._query.next_size()
+        self.next_size = query.next_size
+        self.cancel = query.cancel
 
     async def receive(self) -> Response:
-        return _Mapped(await self._query.receive(), self._adopted)
-
-    def cancel(self) -> None:
-        self._query.cancel()
+        response = await self._query.receive()
+        return ReplacedResponse(response, lambda records: [*map(self._adopted, records)])
 
     def _adopted(self, record: StreamRecord) -> StreamRecord:
         if isinstance(record, ChildPartitionsRecord):
@@ -181,7 +187,7 @@ class _Adopted:
             names = list(record.tokens)
         else:
             return record
-        children = tuple(ChildPartition(one, self._parents, record.start_ns) for one in names)
+        children = tuple(ChildPartition(name, self._parents, record.start_ns) for name in names)
         return ChildPartitionsRecord(record.start_ns, record.record_sequence, children)
 
 
@@ -197,7 +203,7 @@ class _Planning:
         self._queries = [
             reads.keys(table, ranges, read_ns=read_ns) for table, ranges in self._ranges.items()
         ]
-        self._announcing: _Announcing | None = None
+        self._announcing: Announcement | None = None
 
     async def next_size(self) -> int | None:
         while self._queries:
@@ -206,22 +212,23 @@ class _Planning:
                 return size
             del self._queries[0]
         if self._announcing is None:
-            self._announcing = _Announcing(*self._children())
+            self._announcing = Announcement(*self._children())
         return await self._announcing.next_size()
 
     async def receive(self) -> Response:
         if self._announcing is not None:
             return await self._announcing.receive()
-        # A query that says nothing would be taken for one that hangs.
+        # A silent query would count as one that hangs.
         alive = HeartbeatRecord(self._read_ns)
-        return _Response(alive, of=await self._queries[0].receive())
+        response = await self._queries[0].receive()
+        return ReplacedResponse(response, lambda records: [*records, alive])
 
     def cancel(self) -> None:
         for query in self._queries:
             query.cancel()
 
     def _children(self) -> tuple[ChildPartition, ...]:
-        found = read_partitions(self._ranges.items())
-        if not found:
-            return (ChildPartition(REST, (), _next(self._read_ns)),)
-        return tuple(ChildPartition(read_token(one), (), self._read_ns) for one in found)
+        parts = read_partitions(self._ranges.items())
+        if not parts:
+            return (ChildPartition(REST, (), next_us_ns(self._read_ns)),)
+        return tuple(ChildPartition(read_token(part), (), self._read_ns) for part in parts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tidegate.lineage.slot_tokens import can_move
 from tidegate.producer.backfill.read_partition import is_of_backfill
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
-from tidegate.producer.backfill.table_run import place_of
+from tidegate.producer.backfill.table_run import RunChunk, RunWait, place_of
 from tidegate.producer.cli.fleet_reader import FleetReader, FleetRecords
 from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.cli.source import channels_to
@@ -281,7 +281,8 @@ def _place_in(records: FleetRecords, ahead_s: float) -> tuple[str, int]:
     newest = max(found.values())
     token = min(token for token, at_us in found.items() if at_us == newest)
     # Whatever the workers' clocks say, rows of a later run have later times.
-    read = [place.read_ns for one in records.history.known if (place := place_of(one)) is not None]
+    places = map(place_of, records.history.known)
+    read = [place.read_ns for place in places if isinstance(place, RunChunk)]
     latest = max(_now_us(), newest, max(read, default=0) // NS_PER_US)
     return token, latest + int(ahead_s * 1_000_000)
 
@@ -334,9 +335,10 @@ def _report(records: FleetRecords, request: TableRequest) -> BackfillReport:
         state = "waiting"
     elif not _open_tokens(records, request):
         state = "done"
-    places = [place for token in tokens if (place := place_of(token)) is not None]
-    chunks = sum(place.is_chunk for place in places)
-    cause = next((place.failure for place in places if place.failure), "")
+    places = [place_of(token) for token in tokens]
+    chunks = sum(isinstance(place, RunChunk) for place in places)
+    failures = (place.failure for place in places if isinstance(place, RunWait))
+    cause = next(filter(None, failures), "")
     if _is_cut_off(records, tokens):
         cause = "the stream ended before the table was read"
     return BackfillReport(

@@ -39,7 +39,7 @@ class _KeysResponse:
 
 
 class BoostedChunk:
-    """A read of one chunk: `backfill.on_demand.ChunkRows`; all records are in its `rest`."""
+    """A read of one chunk: `backfill.chunk_query.ChunkRows`; all records are in its `rest`."""
 
     def __init__(
         self,

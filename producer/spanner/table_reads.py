@@ -7,9 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate.producer.backfill.read_partition import Key, ReadPartition
-from tidegate.producer.backfill.read_plan import KeyRanges
-from tidegate.producer.backfill.table_run import RunPlace
+from tidegate.producer.backfill.read_partition import Key, KeyRanges, ReadPartition
+from tidegate.producer.backfill.table_run import RunChunk
 from tidegate.producer.errors import ConditionRefused, QueryError, QueryRefused
 from tidegate.producer.ports import Response, RunningQuery
 from tidegate.producer.records import DataChangeRecord, RecordColumn
@@ -118,7 +117,7 @@ class SpannerTableReads:
 
 
 class SpannerChunkReads:
-    """Reads of chunks on Spanner's API: `backfill.on_demand.ChunkReads`."""
+    """Reads of chunks on Spanner's API: `backfill.chunk_query.ChunkReads`."""
 
     def __init__(
         self, channels: SpannerChannels, tables: TablesAt, options: QueryOptions | None = None
@@ -128,7 +127,7 @@ class SpannerChunkReads:
         self._options = options or QueryOptions()
         self._catalogue = SpannerCatalogue(channels)
 
-    async def chunk(self, place: RunPlace) -> ChunkQuery | BoostedChunk | None:
+    async def chunk(self, place: RunChunk) -> ChunkQuery | BoostedChunk | None:
         """Prepare a read of the rows of a chunk; None if there is no such table.
 
         Raises ConditionRefused for a condition on a table whose keys SQL cannot compare.
@@ -149,7 +148,7 @@ class SpannerChunkReads:
         return self._limited(place, columns, interval)
 
     def _limited(
-        self, place: RunPlace, columns: Sequence[Column], interval: dict[str, str]
+        self, place: RunChunk, columns: Sequence[Column], interval: dict[str, str]
     ) -> ChunkQuery:
         """Return the read of the next rows, as many as a chunk has."""
         request = _range_read(ReadRequest, place, columns, last=None)
@@ -159,7 +158,7 @@ class SpannerChunkReads:
         return ChunkQuery(self._channels, request, ChunkDecoder(place, columns), interval)
 
     async def _shares(
-        self, place: RunPlace, last: Key, decoder: BoostedDecoder
+        self, place: RunChunk, last: Key, decoder: BoostedDecoder
     ) -> list[RunningQuery]:
         """Return the reads of the shares of a chunk up to its last key, in one transaction."""
         asked = _range_read(PartitionReadRequest, place, decoder.columns, last=last)
@@ -181,7 +180,7 @@ class SpannerChunkReads:
             shares.append(_BoostedQuery(self._channels, request, decoder, interval, factor=_FACTOR))
         return shares
 
-    async def _sql(self, place: RunPlace, table: TableSchema, columns: Iterable[Column]) -> Any:
+    async def _sql(self, place: RunChunk, table: TableSchema, columns: Iterable[Column]) -> Any:
         """Return the query of a chunk whose rows have to meet a condition."""
         if (wrong := unordered_key(table)) is not None:
             message = f"the key column {wrong.name} has the type {wrong.type.code}"
@@ -252,7 +251,7 @@ class _OfTable:
 
 
 class ChunkQuery(_TableQuery):
-    """The read of a chunk: `backfill.on_demand.ChunkRows`."""
+    """The read of a chunk: `backfill.chunk_query.ChunkRows`."""
 
     def __init__(
         self,
@@ -318,7 +317,7 @@ def _explained_boost(error: QueryError) -> QueryError:
 
 
 def _range_read(
-    kind: Any, place: RunPlace, columns: Iterable[Column | RecordColumn], *, last: Key | None
+    kind: Any, place: RunChunk, columns: Iterable[Column | RecordColumn], *, last: Key | None
 ) -> Any:
     """Return a request for the rows of a chunk, up to a key or, without it, the table's end."""
     request = kind.pb()(table=place.table, columns=[one.name for one in columns])

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidegate.producer.backfill.read_partition import Key, ReadPartition
-from tidegate.producer.backfill.read_plan import KeyRanges
-from tidegate.producer.backfill.table_run import RunPlace
+from tidegate.producer.backfill.read_partition import Key, KeyRanges, ReadPartition
+from tidegate.producer.backfill.table_run import RunChunk
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, StreamRecord
 from tidegate.producer.spanner.chunks import Chunks, row_type
 from tidegate.producer.spanner.decode_proto import plain, type_of
@@ -175,7 +174,7 @@ class ChunkDecoder(_Rows):
     How many rows there are is known at the end only: `rest` has those of the last record.
     """
 
-    def __init__(self, place: RunPlace, columns: Sequence[Column]) -> None:
+    def __init__(self, place: RunChunk, columns: Sequence[Column]) -> None:
         """`columns` are those that are read, in their order."""
         super().__init__(columns, read_ns=place.read_ns)
         self._place = place
@@ -215,7 +214,7 @@ class ChunkDecoder(_Rows):
 class BoostedDecoder(ChunkDecoder):
     """Decodes the rows of a chunk that come in any order; its keys have come before, in theirs."""
 
-    def __init__(self, place: RunPlace, columns: Sequence[Column]) -> None:
+    def __init__(self, place: RunChunk, columns: Sequence[Column]) -> None:
         """`columns` are those that are read, in their order."""
         super().__init__(place, columns)
         self._order: list[Key] = []

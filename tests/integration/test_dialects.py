@@ -15,7 +15,7 @@ import pytest
 
 from spanner_simulator import Simulator
 from tests.reading import decoded, received
-from tidegate.producer.backfill.read_plan import KeyRanges, read_partitions
+from tidegate.producer.backfill.read_partition import KeyRanges, read_partitions
 from tidegate.producer.description import (
     DIALECTS,
     GOOGLE_SQL,

@@ -21,7 +21,7 @@ from tests.reading import decoded
 from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
 from tidegate.local_stack.parts.programs import DatabaseName
-from tidegate.producer.backfill.table_run import RunPlace
+from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, Mod
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
@@ -172,7 +172,7 @@ def test_the_stream_has_each_column_of_each_change(table: Any) -> None:
 @pytest.mark.parametrize("is_boosted", [False, True], ids=["instance", "data boost"])
 def test_a_backfill_has_each_column_of_each_row(table: Any, is_boosted: bool) -> None:
     at = TablesAt(table.catalogue, stream="Feed", tasks=table.tasks)
-    place = RunPlace(1, "Parts", is_boosted=is_boosted).chunk(table.end_ns // 1_000 * 1_000, rows=9)
+    place = RunWait(1, "Parts", is_boosted=is_boosted).chunk(table.end_ns // 1_000 * 1_000, rows=9)
     chunk = table.tasks.run(lambda: SpannerChunkReads(table.channels, at).chunk(place))
     found = [record for some in decoded(chunk, table.tasks) for record in some]
     rest, last = chunk.rest()

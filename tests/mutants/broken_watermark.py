@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
-from tidegate.producer.backfill import on_demand, stream
+from tidegate.producer.backfill import chunk_query, on_demand, stream
 from tidegate.producer.core.heartbeat import HeartbeatWriter
 from tidegate.producer.kafka.publisher import KafkaPublisher
 
@@ -63,7 +63,7 @@ BROKEN_WATERMARK = (
     UnitMutant(
         "a refused chunk that holds the watermark",
         (f"{_ON_DEMAND}::test_a_chunk_that_is_refused_is_read_later_at_another_time",),
-        ((on_demand._Chunk, "_after_refusal", _give_up),),
+        ((chunk_query.RunChunkQuery, "_after_refusal", _give_up),),
     ),
     UnitMutant(
         "a run that is announced behind what is later",
@@ -73,6 +73,6 @@ BROKEN_WATERMARK = (
     UnitMutant(
         "changes of the read's own time come again",
         (f"{_STREAM}::test_the_change_stream_begins_when_all_rows_are_read",),
-        ((stream, "_next", _same_time),),
+        ((stream, "next_us_ns", _same_time),),
     ),
 )

@@ -20,7 +20,7 @@ from tidegate.producer.backfill.read_partition import (
     done_tokens,
     read_token,
 )
-from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
+from tidegate.producer.backfill.table_run import RunWait, place_of
 from tidegate.producer.records import PartitionEndRecord, PartitionStartRecord
 from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 from tidegate.schemas.progress import ChildPartition
@@ -54,7 +54,7 @@ class ChunkedSpanner(SimSpanner):
         self.read_beside = {data(self._filled): data(self._table)}
         self._versions: dict[int, list[tuple[int, dict[str, Any] | None]]] = {}
         """Key -> (since when, row); None where the row was deleted."""
-        self._place = RunPlace(0, self._filled)
+        self._place = RunWait(0, self._filled)
         self._last: _Part | None = None
         self._unread = list(range(KEYS))
         self._keys: list[int] = []
@@ -84,11 +84,11 @@ class ChunkedSpanner(SimSpanner):
         if parent.start_us >= at_us:
             return
         run = self._place.run + 1
-        self._place = RunPlace(run, self._filled, where=EVEN if run % 2 else "")
+        self._place = RunWait(run, self._filled, where=EVEN if run % 2 else "")
         # No row twice: a run begins only once what an earlier one has read is published.
         count = min(len(self._unread), self._random.choice((0, 3, KEYS // 2, KEYS)))
         self._keys, self._unread = self._unread[:count], self._unread[count:]
-        token = wait_token(self._place)
+        token = self._place.token
         start = PartitionStartRecord(at_us * 1000, f"{self._place.run:08d}", (token,))
         parent.records.append(start)
         parent.named.append(token)
@@ -100,10 +100,10 @@ class ChunkedSpanner(SimSpanner):
         if wait.start_us >= at_us:
             return
         place = place_of(wait.token)
-        assert place is not None
+        assert isinstance(place, RunWait)
         keys = [key for key in self._keys if not place.where or key % 2 == 0][:7]
         self._keys = [key for key in self._keys if len(keys) == 7 and key > keys[-1]]
-        token = chunk_token(place.chunk(at_us * 1000, rows=7))
+        token = place.chunk(at_us * 1000, rows=7).token
         chunk = self.parts[token] = _Part(token, (wait.token,), at_us, 0, 0)
         self._close((wait,), (chunk,), at_us)
         rows = {key: row for key in keys if (row := self._row_at(key, at_us)) is not None}
@@ -119,9 +119,9 @@ class ChunkedSpanner(SimSpanner):
             # The first wait measures, and names the one that is a pause.
             measures = place.chunk(at_us * 1000, rows=7).next((str(keys[-1]),))
             self._place = measures.measured(next_us * 1000)
-            one = self._follow(chunk, wait_token(measures), next_us)
+            one = self._follow(chunk, measures.token, next_us)
             next_us += 1
-            self._last = self._follow(one, wait_token(self._place), next_us)
+            self._last = self._follow(one, self._place.token, next_us)
         else:
             chunk.end_us = next_us
             chunk.records.append(PartitionEndRecord(next_us * 1000, "99999999"))

@@ -16,7 +16,7 @@ from tests.simulation.runner import Verdict, failure_report, file_report, run_fi
 from tests.simulation.spanner import KEYS
 from tests.simulation.weather import ANY_SCHEMA, CHUNKS_CHURN, Weather
 from tests.simulation.world import World
-from tidegate.producer.backfill.table_run import place_of
+from tidegate.producer.backfill.table_run import RunChunk, place_of
 from tidegate.schemas.progress import TimestampForm
 
 ANY = range(ANY_SCHEMA, ANY_SCHEMA + 26)  # each type of each dialect is a first key column
@@ -135,7 +135,7 @@ def test_runs_are_read_to_their_ends_beside_changes():
         history = World(seed, weather=in_chunks(seed)).run()
         finished = {finish.token for finish in history.finishes}
         places = [place for token in finished if (place := place_of(token)) is not None]
-        met["chunks"] += sum(place.is_chunk for place in places)
+        met["chunks"] += sum(isinstance(place, RunChunk) for place in places)
         met["runs ended"] += any(
             fact.end_us is not None and not fact.children and place_of(token) is not None
             for token, fact in history.lineage.items()
@@ -165,7 +165,7 @@ def test_a_part_of_all_seeds_reads_chunks():
 
 def _has_condition(token: str) -> bool:
     place = place_of(token)
-    return place is not None and place.is_chunk and place.run % 2 == 1
+    return isinstance(place, RunChunk) and place.run % 2 == 1
 
 
 def test_each_tenth_seed_runs_a_world_of_every_source():

@@ -10,7 +10,7 @@ from benchmarks.producer.responses import LARGE_BYTES, START_NS, STREAM, TABLE, 
 from benchmarks.producer.source import SourceProcess
 from benchmarks.producer.table_rows import key_text, table_responses
 from tests.reading import received
-from tidegate.producer.backfill.read_plan import KeyRanges, read_partitions
+from tidegate.producer.backfill.read_partition import KeyRanges, read_partitions
 from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord

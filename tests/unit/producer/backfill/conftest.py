@@ -1,6 +1,6 @@
 """Queries and tables with given answers, shared by the tests of backfills."""
 
-from tidegate.producer.backfill.read_plan import KeyRanges
+from tidegate.producer.backfill.read_partition import KeyRanges
 from tidegate.producer.records import DataChangeRecord
 
 T_NS = 1_700_000_000_000_001_500

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.reading import received
 from tests.unit.producer.backfill.conftest import Answer, Query, change
-from tidegate.producer.backfill.long_read import SILENT_MAX_S, LongRead
+from tidegate.producer.backfill.chunk_query import SILENT_MAX_S, LongRead
 from tidegate.producer.backfill.on_demand import OnDemandStream
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
-from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
+from tidegate.producer.backfill.table_run import RunWait, place_of
 from tidegate.producer.errors import ConditionRefused, QueryInterrupted, QueryRefused
 from tidegate.producer.records import (
     ChildPartitionsRecord,
@@ -26,9 +26,9 @@ from tidegate.schemas.progress import ChildPartition
 T_NS = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
 REQUEST = TableRequest("t", 7, "p", (T_NS + 5_000) // 1_000, chunk_rows=3, share=20)
-CHUNK = RunPlace(7, "t", 2, ("k",)).chunk(T_NS, rows=3)
-WITH = RunPlace(7, "t", 2, ("k",), where="a > 7").chunk(T_NS, rows=3)
-BEGIN = wait_token(RunPlace(7, "t"))
+CHUNK = RunWait(7, "t", 2, ("k",)).chunk(T_NS, rows=3)
+WITH = RunWait(7, "t", 2, ("k",), where="a > 7").chunk(T_NS, rows=3)
+BEGIN = RunWait(7, "t").token
 
 
 class Changes:
@@ -103,7 +103,7 @@ class World:
 
     def read_chunk(self, *chunks, place=CHUNK):
         self.chunks = list(chunks)
-        return self.read(chunk_token(place))
+        return self.read(place.token)
 
 
 @pytest.fixture
@@ -171,14 +171,14 @@ def test_however_often_it_is_read_a_run_begins_at_one_place(tasks, times, cuts, 
 
 
 def test_a_chunk_is_read_at_the_present_time_once_it_is_due(world):
-    place = RunPlace(7, "t", 2, ("k",), due_ns=T_NS + 4 * SECOND, where="a > 7")
-    *alive, last = world.read(wait_token(place))
+    place = RunWait(7, "t", 2, ("k",), due_ns=T_NS + 4 * SECOND, where="a > 7")
+    *alive, last = world.read(place.token)
     (child,) = last.children
     assert [type(one) for one in alive] == [HeartbeatRecord] * 3  # once a second
     assert child.start_ns >= place.due_ns
     assert all(one.timestamp_ns <= child.start_ns for one in alive)
     assert place_of(child.token) == place.chunk(child.start_ns, rows=3)
-    assert (child.parents, last.start_ns) == ((wait_token(place),), child.start_ns)
+    assert (child.parents, last.start_ns) == ((place.token,), child.start_ns)
 
 
 def test_a_run_that_is_stopped_or_not_known_yet_reads_nothing_until_it_goes_on(world):
@@ -214,21 +214,21 @@ def test_a_cancelled_query_ends(world):
     assert len(list(received(query, world.tasks))) == 1
     # That of a chunk names nothing.
     world.requests, world.chunks = TableRequests([REQUEST]), [Rows()]
-    query = world.query(chunk_token(CHUNK))
+    query = world.query(CHUNK.token)
     query.cancel()
     assert list(received(query, world.tasks)) == []
 
 
-MEASURING = RunPlace(7, "t", 3, ("z",), since_ns=T_NS)
+MEASURING = RunWait(7, "t", 3, ("z",), since_ns=T_NS)
 
 
 def test_a_wait_behind_a_chunk_measures_and_ends(world):
     """It begins when the chunk's marker is committed, five seconds after the time of the rows."""
     world.now_ns = T_NS + 5 * SECOND
-    (last,) = world.read(wait_token(MEASURING), T_NS + 2 * SECOND)
+    (last,) = world.read(MEASURING.token, T_NS + 2 * SECOND)
     (child,) = last.children
     assert place_of(child.token) == MEASURING.measured(world.now_ns)
-    assert child == ChildPartition(child.token, (wait_token(MEASURING),), world.now_ns)
+    assert child == ChildPartition(child.token, (MEASURING.token,), world.now_ns)
 
 
 def test_the_pause_goes_by_the_share_that_is_asked_for_now(world):
@@ -236,7 +236,7 @@ def test_the_pause_goes_by_the_share_that_is_asked_for_now(world):
     paused = MEASURING.measured(world.now_ns)
     world.requests = TableRequests()
     world.after_sleeps(40, lambda: world.requests.add(replace(REQUEST, share=10)))
-    (*_, last) = world.read(wait_token(paused), world.now_ns)
+    (*_, last) = world.read(paused.token, world.now_ns)
     assert last.start_ns == T_NS + 10 * SECOND
     assert place_after(last) == paused.chunk(last.start_ns, rows=3)
 
@@ -246,8 +246,8 @@ def test_a_pause_that_has_begun_goes_by_the_share_of_the_newest_request(world):
     begun_ns = world.now_ns
     world.sleep_s = 60.0
     world.after_sleeps(9, lambda: world.requests.add(replace(REQUEST, share=99)))
-    place = RunPlace(7, "t", 2, ("k",), due_ns=begun_ns, held_ns=8 * 3_600 * SECOND)
-    *_, last = world.read(wait_token(place))
+    place = RunWait(7, "t", 2, ("k",), due_ns=begun_ns, held_ns=8 * 3_600 * SECOND)
+    *_, last = world.read(place.token)
     assert place_after(last).read_ns == begun_ns + 10 * 60 * SECOND
 
 
@@ -255,8 +255,8 @@ def test_a_run_that_is_cancelled_in_a_pause_ends_there(world):
     paused = replace(MEASURING, since_ns=0, due_ns=T_NS, held_ns=3_600 * SECOND)
     cancelled = replace(REQUEST, state=RunState.CANCELLED)
     world.after_sleeps(10, lambda: world.requests.add(cancelled))
-    assert world.read(wait_token(paused))[-1] == PartitionEndRecord(world.now_ns, "0")
-    assert world.read(wait_token(MEASURING)) == [PartitionEndRecord(world.now_ns, "0")]
+    assert world.read(paused.token)[-1] == PartitionEndRecord(world.now_ns, "0")
+    assert world.read(MEASURING.token) == [PartitionEndRecord(world.now_ns, "0")]
 
 
 def test_the_rows_of_a_chunk_then_a_wait_behind_its_last_key(world):
@@ -264,9 +264,9 @@ def test_the_rows_of_a_chunk_then_a_wait_behind_its_last_key(world):
     *rows, last = world.read_chunk(rows, place=WITH)
     (child,) = last.children
     assert rows == [change(T_NS), change(T_NS + 1)]
-    assert place_of(child.token) == RunPlace(7, "t", 3, ("z",), since_ns=T_NS, where="a > 7")
+    assert place_of(child.token) == RunWait(7, "t", 3, ("z",), since_ns=T_NS, where="a > 7")
     # All that is to come has later times, so the watermark goes on with the chunk's marker.
-    assert child == ChildPartition(child.token, (chunk_token(WITH),), world.now_ns)
+    assert child == ChildPartition(child.token, (WITH.token,), world.now_ns)
     # A worker whose clock is wrong reads at a time that is later than the chunk's.
     world.now_ns = T_NS - 9 * SECOND
     assert world.read_chunk(Rows(Answer(change(T_NS))))[-1].start_ns == T_NS + 1_000
@@ -288,11 +288,11 @@ def test_a_read_that_breaks_off_names_nothing_and_is_repeated(world):
 @pytest.mark.parametrize(("refusals", "pause_s"), [(0, 30), (1, 60), (50, 600)])
 def test_a_chunk_that_is_refused_is_read_later_at_another_time(world, refusals, pause_s):
     """Its time may have become too old; nothing may hold the watermark for good."""
-    place = RunPlace(7, "t", 2, ("k",), refusals=refusals).chunk(T_NS, rows=3)
+    place = RunWait(7, "t", 2, ("k",), refusals=refusals).chunk(T_NS, rows=3)
     refused = QueryRefused("too old", code="FAILED_PRECONDITION")
     first, last = world.read_chunk(Rows(Answer(change(T_NS)), refused), place=place)
     assert first == change(T_NS)
-    assert place_after(last) == RunPlace(
+    assert place_after(last) == RunWait(
         7, "t", 3, ("k",), due_ns=world.now_ns + pause_s * SECOND, refusals=refusals + 1,
         since_ns=T_NS,
     )  # fmt: skip
@@ -308,7 +308,7 @@ def test_a_condition_that_cannot_be_evaluated_ends_its_run_with_the_cause(world,
     first, last = world.read_chunk(rows, place=WITH)
     (child,) = last.children
     assert first == change(T_NS)
-    assert place_of(child.token) == RunPlace(7, "t", 3, ("k",), where="a > 7", failure=cause)
+    assert place_of(child.token) == RunWait(7, "t", 3, ("k",), where="a > 7", failure=cause)
     assert world.read(child.token) == [PartitionEndRecord(world.now_ns, "0")]
 
 
@@ -343,7 +343,7 @@ def test_a_run_that_is_cancelled_ends_in_the_middle_of_a_search(world, finds):
     if finds:
         search.found.set()
     world.chunks = [search]
-    query, found = world.query(chunk_token(WITH)), []
+    query, found = world.query(WITH.token), []
     for records in itertools.islice(received(query, world.tasks), 9):
         found += records.decode()[0]
         if len(found) == 3:

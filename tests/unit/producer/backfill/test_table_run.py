@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tests.unit.producer.backfill.test_stream import KEYS
 from tidegate.producer.backfill.read_partition import REST, is_of_backfill, reading_of
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
-from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
+from tidegate.producer.backfill.table_run import RunChunk, RunWait, place_of
 from tidegate.schemas.errors import SchemaError
 
 REQUEST = TableRequest("Sales.Items", 3, "token", 1_700_000_000_000_000, by="ada", at_us=5)
 PLACES = st.builds(
-    RunPlace,
+    RunWait,
     run=st.integers(1, 10**6), table=st.text(min_size=1), number=st.integers(0, 10**6),
     after=KEYS, due_ns=st.integers(0, 1 << 62), refusals=st.integers(0, 99),
     where=st.text(max_size=9), failure=st.text(max_size=9),
@@ -71,10 +71,10 @@ def test_the_newest_run_of_a_table_holds():
 
 @given(PLACES, st.integers(1, 1 << 62), st.integers(1, 20_000))
 def test_a_token_says_where_its_run_is(place, read_ns, rows):
-    wait, chunk = wait_token(place), chunk_token(place.chunk(read_ns, rows=rows))
+    wait, chunk = place.token, place.chunk(read_ns, rows=rows).token
     assert place_of(wait) == place
     assert place_of(chunk) == place.chunk(read_ns, rows=rows)
-    assert [place_of(one).is_chunk for one in (wait, chunk)] == [False, True]
+    assert [type(place_of(one)) for one in (wait, chunk)] == [RunWait, RunChunk]
     for token in (wait, chunk):
         assert token.isascii()
         assert is_of_backfill(token)
@@ -87,34 +87,32 @@ def test_a_token_says_where_its_run_is(place, read_ns, rows):
     ids=["a chunk", "a refused chunk", "a clock that is behind"],
 )
 def test_a_wait_measures_how_long_the_watermark_was_held(due_ns, now_ns, pause_from_ns, held_ns):
-    place = RunPlace(3, "t", 8, ("a",), due_ns=due_ns, since_ns=50)
-    measured = RunPlace(3, "t", 8, ("a",), due_ns=pause_from_ns, held_ns=held_ns)
+    place = RunWait(3, "t", 8, ("a",), due_ns=due_ns, since_ns=50)
+    measured = RunWait(3, "t", 8, ("a",), due_ns=pause_from_ns, held_ns=held_ns)
     assert place.measured(now_ns) == measured
 
 
 def test_data_boost_reads_a_whole_run():
     (token,) = replace(REQUEST, data_boost=True).start.tokens
-    chunk = place_of(chunk_token(place_of(token).chunk(50, rows=10)))
+    chunk = place_of(place_of(token).chunk(50, rows=10).token)
     followers = [chunk, chunk.next(("b",)).measured(70), chunk.again(due_ns=60)]
-    assert [place_of(wait_token(one)).is_boosted for one in followers] == [True] * 3
+    assert [place_of(one.token).is_boosted for one in followers] == [True] * 3
     (token,) = REQUEST.start.tokens
     assert not place_of(token).is_boosted
 
 
-@pytest.mark.parametrize(
-    "wait", [RunPlace(3, "t", where="w"), RunPlace(3, "t", 7, (1,), where="w")]
-)
+@pytest.mark.parametrize("wait", [RunWait(3, "t", where="w"), RunWait(3, "t", 7, (1,), where="w")])
 def test_the_condition_holds_for_the_whole_run(wait):
     """Each stream partition of a run has only its own token to read it from."""
-    chunk = place_of(chunk_token(wait.chunk(50, rows=10)))
+    chunk = place_of(wait.chunk(50, rows=10).token)
     followers = [chunk.next(("b",)), chunk.again(due_ns=60), chunk.failed("why")]
     assert chunk.where == "w"
-    assert [place_of(wait_token(one)).where for one in followers] == ["w"] * 3
-    assert followers[2] == RunPlace(3, "t", wait.number + 1, wait.after, where="w", failure="why")
+    assert [place_of(one.token).where for one in followers] == ["w"] * 3
+    assert followers[2] == RunWait(3, "t", wait.number + 1, wait.after, where="w", failure="why")
 
 
 def test_a_token_of_a_run_without_a_condition_is_as_short_as_ever():
-    token = wait_token(RunPlace(3, "t", 7, ("a",), due_ns=60))
+    token = RunWait(3, "t", 7, ("a",), due_ns=60).token
     assert token == "tidegate-backfill/table/3/7/wait/WyJ0IixbImEiXSwwLDYwXQ"
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from tidegate.lineage.lineage_graph import PartitionHistory
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
-from tidegate.producer.backfill.table_run import RunPlace, chunk_token, wait_token
-from tidegate.producer.cli import backfill as command
+from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.cli.backfill import BackfillReport, change_backfill, start_backfill
+from tidegate.producer.cli.operations import backfill as command
 from tidegate.producer.cli.stream_states import Command
 from tidegate.producer.datastream_source.description import FILES_DIALECT
 from tidegate.producer.errors import CommandNotWritten, CommandRefused
@@ -98,10 +98,10 @@ class Fleet:
     def announce(self, run, *, table="Users", ends=False, failure=""):
         """Let the fleet begin a run, as it was asked for, and read its only chunk."""
         request = self.requests.newest(table)
-        place = RunPlace(run, table, where="" if request is None else request.where)
+        place = RunWait(run, table, where="" if request is None else request.where)
         chunk = place.chunk(5, rows=9)
-        tokens = [wait_token(place), chunk_token(chunk)]
-        tokens += [wait_token(chunk.failed(failure))] if failure else []
+        tokens = [place.token, chunk.token]
+        tokens += [chunk.failed(failure).token] if failure else []
         self.begin(*tokens)
         for token in tokens if ends else tokens[:1]:
             self.history._known[token].end_ns = 7
@@ -232,7 +232,7 @@ def test_a_run_that_was_ended_before_it_was_taken_up_is_not_asked_for_again(flee
 def test_a_later_run_is_later_than_every_chunk_so_far(fleet):
     """Whatever the clock of the worker said that read it; a stopped parent announces nothing."""
     read_us = NOW_US + 60_000_000
-    fleet.begin(chunk_token(RunPlace(1, "Old").chunk(read_us * 1_000, rows=9)))
+    fleet.begin(RunWait(1, "Old").chunk(read_us * 1_000, rows=9).token)
     fleet.stopped.add("b")
     fleet.on_wait = [lambda: fleet.announce(1)]
     start()

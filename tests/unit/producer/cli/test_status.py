@@ -18,9 +18,9 @@ from tidegate.lineage.fleet_status import (
     SlotStatus,
 )
 from tidegate.producer.backfill.read_partition import REST, ReadPartition, done_token, read_token
-from tidegate.producer.backfill.table_run import RunPlace, wait_token
+from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.cli import fleet_reader
-from tidegate.producer.cli import status as command
+from tidegate.producer.cli.commands import status as command
 from tidegate.producer.cli.status import (
     BackfillProgress,
     StreamStatus,
@@ -270,7 +270,7 @@ def test_a_backfill_goes_on_until_the_change_stream_has_begun():
         (done_token(first), 60, 5.0, (60, 60, 0.0)),
         (REST, 60, None, (60, 60)),
         ("token", 61, None, None),
-        (wait_token(RunPlace(1, "t")), 61, None, None),  # a backfill on demand
+        (RunWait(1, "t").token, 61, None, None),  # a backfill on demand
     ):
         found = backfill_progress(begun, [token], changes=changes, rate=rate)
         assert found == (expected and BackfillProgress(*expected)), token

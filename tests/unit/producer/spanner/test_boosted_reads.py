@@ -10,7 +10,7 @@ import pytest
 from spanner_simulator import Simulator
 from tests.reading import decoded
 from tests.unit.producer.spanner import conftest
-from tidegate.producer.backfill.table_run import RunPlace
+from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.errors import QueryRefused
 from tidegate.producer.spanner.boosted_reads import BoostedChunk
 from tidegate.producer.spanner.call import CallError
@@ -68,7 +68,7 @@ def read(database, tasks, monkeypatch):
     reads = SpannerChunkReads(channels, tables, QueryOptions(priority="LOW", tag="filling"))
 
     def read(table="Items", *, is_boosted, after=None, rows=50):
-        place = RunPlace(3, table, 2, after, is_boosted=is_boosted).chunk(read_ns, rows=rows)
+        place = RunWait(3, table, 2, after, is_boosted=is_boosted).chunk(read_ns, rows=rows)
         query = tasks.run(lambda: reads.chunk(place))
         first = [record for records in decoded(query, tasks) for record in records]
         rest, last = query.rest()

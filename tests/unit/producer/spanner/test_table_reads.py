@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from spanner_simulator import Simulator, SimulatorConfig
 from tests.reading import decoded, received
 from tests.unit.producer.spanner import conftest
-from tidegate.producer.backfill.read_partition import ReadPartition
-from tidegate.producer.backfill.read_plan import KeyRanges
-from tidegate.producer.backfill.table_run import RunPlace
+from tidegate.producer.backfill.read_partition import KeyRanges, ReadPartition
+from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL
 from tidegate.producer.errors import ConditionRefused, QueryInterrupted, QueryRefused
 from tidegate.producer.records import Mod
@@ -65,7 +64,7 @@ class Reads:
         return self.tables.rows(partition, read_ns=T_NS)
 
     def chunk(self, after=None, **options):
-        place = RunPlace(3, TABLE.name, 2, after, **options).chunk(T_NS, rows=2)
+        place = RunWait(3, TABLE.name, 2, after, **options).chunk(T_NS, rows=2)
         return self.tasks.run(lambda: self.chunks.chunk(place))
 
     def answer(self, *cells):
@@ -519,7 +518,7 @@ def test_values_are_those_of_a_change_and_what_waits_for_the_rest_counts():
 
 def chunk_decoder(rows, last=None):
     last = last or Column("Shop", TEXT, 4, key_position=0)
-    return ChunkDecoder(RunPlace(4, "Items", 9).chunk(T_NS, rows=rows), [*COLUMNS, last])
+    return ChunkDecoder(RunWait(4, "Items", 9).chunk(T_NS, rows=rows), [*COLUMNS, last])
 
 
 @given(cuts=CUTS, rows=st.integers(0, 120), asked=st.integers(1, 120))
