@@ -6,9 +6,8 @@ import copy
 from types import SimpleNamespace
 
 from tests.topics import ROWS_SCHEMA
-from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
-from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
-from tidegate.spark_consumer.sinks.datastream.sink import DatastreamFilesSink, FileSettings
+from tidegate.spark_consumer.sinks.files.datastream import DatastreamFilesSink, FileSettings
+from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits
 from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 
 STREAM = "projects/p/instances/i/databases/d/changeStreams/everything"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tidegate.producer.memory.broker import MemoryBroker, ProducerFenced
 from tidegate.producer.memory.group import Group
 from tidegate.spark_consumer.errors import TopicWriterReplaced
-from tidegate.spark_consumer.sinks.kafka.port import TopicFacts
-from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
+from tidegate.spark_consumer.sinks.kafka.port import ReleaseRecord, TopicFacts
 
 OUTPUT, RELEASES = "all-changes", "all-changes-releases"
 

@@ -41,7 +41,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/unit/program/test_tokens.py::test_googles_default_credentials_give_a_token",
         "tests/unit/program/test_tokens.py::test_a_function_returns_a_token_and_its_time_of_expiry",
     ),
-    "spark_consumer/sinks/delta/refused_writes.py": (
+    "spark_consumer/sinks/tables.py": (
         f"{_DELTA}/test_mirror.py::test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_it_is_gone",
     ),
     "CommitOvertaken": (
@@ -113,37 +113,37 @@ DONE: Mapping[str, tuple[str, ...]] = {
     "spark_consumer/checkpoint/hadoop_folder.py": (
         f"{_LOCATIONS}::test_s3_without_its_jar_is_refused_with_what_to_add",
     ),
-    "spark_consumer/sinks/datastream/begun_releases.py": (
+    "spark_consumer/sinks/files/datastream.py": (
         "tests/unit/spark_consumer/sinks/datastream/test_sink.py::test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused",
     ),
     "spark_consumer/sinks/parquet.py": (
         f"{_SINKS}::test_another_query_and_a_checkpoint_behind_are_refused",
     ),
-    "spark_consumer/sinks/delta/catalog_names.py": (
+    "spark_consumer/sinks/delta/catalog.py": (
         f"{_DELTA}/test_catalog.py::test_a_name_is_made_again_where_it_is_missing_and_never_replaced",
     ),
     "spark_consumer/sinks/delta/commit_log.py": (
         "tests/unit/spark_consumer/sinks/delta/test_output_proof.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
         "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
     ),
-    "spark_consumer/sinks/delta/history_columns.py": (
+    "spark_consumer/sinks/merge/versions.py": (
         f"{_COLUMNS}/test_table_sinks.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
         f"{_COLUMNS}/test_table_sinks.py::test_an_output_keeps_the_names_that_its_histories_were_begun_with",
     ),
-    "spark_consumer/sinks/delta/key_merge.py": (
+    "spark_consumer/sinks/merge/by_key.py": (
         f"{_COLUMNS}/test_table_sinks.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
     ),
     "spark_consumer/sinks/delta/keyed_tables.py": (
         f"{_SINKS}::test_another_query_and_a_checkpoint_behind_are_refused",
     ),
-    "spark_consumer/sinks/delta/tables.py": (
+    "spark_consumer/sinks/spark_types.py": (
         f"{_SINKS}::test_a_changed_type_is_refused_by_name_and_a_new_output_begins_with_it",
     ),
     "spark_consumer/sinks/iceberg/snapshot_log.py": (
         "tests/spark/sinks/test_iceberg.py::test_a_table_that_somebody_else_made_is_refused",
     ),
     "spark_consumer/sinks/kafka/ordered_topic.py": (f"{_ORDERED}::lost_topics_are_noticed",),
-    "spark_consumer/sinks/kafka/release_record.py": (
+    "spark_consumer/sinks/kafka/port.py": (
         "tests/unit/spark_consumer/sinks/kafka/test_ordered_topic.py::test_a_topic_with_records_of_others_is_left_for_one_of_its_own",
     ),
     "spark_consumer/sinks/manifest.py": (
@@ -241,7 +241,7 @@ RESET: Mapping[str, str] = dict.fromkeys(
         "producer/cli/accept_gap.py",
         "producer/spanner/table_reads.py",
         "spark_consumer/commands/adopt.py",
-        "spark_consumer/sinks/delta/output_proof.py",
+        "spark_consumer/sinks/delta/adoption.py",
         "spark_consumer/spark/adopting.py",
     ),
     "tests/integration/test_fleet_commands.py::test_it_begins_again",
@@ -261,8 +261,8 @@ RESTARTED: Mapping[str, str] = dict.fromkeys(
         "spark_consumer/checkpoint/storage.py",
         "spark_consumer/checkpoint/store_access.py",
         "spark_consumer/sinks/iceberg/java_table.py",
-        "spark_consumer/sinks/kafka/kafka_topic.py",
-        "spark_consumer/sinks/kafka/topic_reader.py",
+        "spark_consumer/sinks/kafka/output_topic.py",
+        "spark_consumer/sinks/kafka/topics.py",
         "spark_consumer/spark/auditing.py",
         "spark_consumer/spark/failures.py",
         "spark_consumer/spark/session.py",
@@ -332,15 +332,13 @@ BY_VALUE = frozenset(
         "spark_consumer/library/settings.py",
         "spark_consumer/notebook/release_figure.py",
         "spark_consumer/notebook/releases.py",
-        "spark_consumer/sinks/batch_function.py",
-        "spark_consumer/sinks/datastream/event_encoder.py",
+        "spark_consumer/sinks/files/events.py",
         "spark_consumer/sinks/delta/as_of.py",
-        "spark_consumer/sinks/delta/catalog_place.py",
+        "spark_consumer/sinks/delta/catalog.py",
         "spark_consumer/sinks/delta/layout.py",
-        "spark_consumer/sinks/delta/partitions.py",
         "spark_consumer/sinks/function.py",
         "spark_consumer/sinks/iceberg/place.py",
-        "spark_consumer/sinks/kafka/topic_setup.py",
+        "spark_consumer/sinks/kafka/topics.py",
         "spark_consumer/spark/audit_markers.py",
         "spark_consumer/spark/iceberg_requirements.py",
         "spark_consumer/spark/login_requirements.py",

@@ -22,8 +22,7 @@ from tidegate.spark_consumer.errors import (
     WriterReplaced,
 )
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, TopicOrder
-from tidegate.spark_consumer.sinks.kafka.port import OutputTopic
-from tidegate.spark_consumer.sinks.kafka.transaction_record import TransactionRecord
+from tidegate.spark_consumer.sinks.kafka.port import OutputTopic, TransactionRecord
 from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 
 NAMES = TopicNames("bank")

@@ -21,15 +21,14 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
 from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
 from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
 from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
-from tidegate.spark_consumer.sinks.port import Release
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.port import CollectedTable, Release
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 from tidegate.spark_consumer.spark.session import local_session
 

@@ -31,7 +31,7 @@ from tidegate.local_stack.parts.process import ChildProcess, choose_ports
 from tidegate.local_stack.parts.programs import quick_start
 from tidegate.local_stack.parts.stack import REGISTRY, SchemaRegistry
 from tidegate.program.java import Java
-from tidegate.spark_consumer.sinks.sql_names import quoted
+from tidegate.spark_consumer.sinks.sql import quoted
 from tidegate.spark_consumer.spark.session import local_session
 
 _SPARK_DEADLINE_S = 300

@@ -25,7 +25,7 @@ from tidegate.spark_consumer.batch.rows import (
 )
 from tidegate.spark_consumer.batch.schema_ids import SchemaIds
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-from tidegate.spark_consumer.sinks.readable import why_unreadable
+from tidegate.spark_consumer.sinks.decoding import why_unreadable
 from tidegate.spark_consumer.sinks.row_decoding import find_undecodable
 
 NO_SCHEMA_OF_TOPIC = "no record of its topic names a schema that is known"

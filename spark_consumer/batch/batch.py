@@ -21,7 +21,7 @@ from tidegate.spark_consumer.batch.step_timer import StepTimer
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.dead_letters import DEAD_LETTERS
 from tidegate.spark_consumer.errors import RunStopped
-from tidegate.spark_consumer.sinks.delta.late_events import LATE_EVENTS
+from tidegate.spark_consumer.sinks.delta.side_tables import LATE_EVENTS
 from tidegate.spark_consumer.sinks.port import ClosingSink
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table
 from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UnknownSchema
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
-from tidegate.spark_consumer.sinks.port import Release, SourceRecord
+from tidegate.spark_consumer.sinks.port import CollectedTable, Release, SourceRecord
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
 if TYPE_CHECKING:

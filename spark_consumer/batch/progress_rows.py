@@ -22,7 +22,7 @@ from tidegate.schemas.progress_codec import KEY_SCHEMA
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.wire_format import HEADER_BYTES
 from tidegate.spark_consumer.batch.rows import IS_PROGRESS
-from tidegate.spark_consumer.sinks.avro_column import avro_column
+from tidegate.spark_consumer.sinks.decoding import avro_column
 
 _Row = tuple[int, int, bytes | None]
 

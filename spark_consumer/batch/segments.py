@@ -37,7 +37,7 @@ from tidegate.spark_consumer.core.batch_state import Segment
 from tidegate.spark_consumer.core.conservation import require_whole
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum, SegmentRead
-from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.sql import observed
 
 COUNTED = "is_counted"
 

@@ -26,9 +26,8 @@ from tidegate.spark_consumer.core.transactions import (
     count_transactions,
     faults_in,
 )
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_stated
-from tidegate.spark_consumer.sinks.port import Release
+from tidegate.spark_consumer.sinks.port import CollectedTable, Release
 
 _PLACE = ("commit_us", "server_transaction_id")
 

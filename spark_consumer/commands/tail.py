@@ -20,9 +20,8 @@ from rich.text import Text
 from tidegate.program.extras import is_installed
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
-from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-from tidegate.spark_consumer.sinks.delta.release_rows import release_rows
+from tidegate.spark_consumer.sinks.delta.direct.place import OnlySpark, find_place
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay, release_rows
 from tidegate.spark_consumer.sinks.manifest import (
     Manifest,
     first_manifest,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tidegate.spark_consumer.commands.stream_check import require_stream
 from tidegate.spark_consumer.core.proof import AuditReport
 from tidegate.spark_consumer.library.settings import load_settings, require_option
-from tidegate.spark_consumer.sinks.delta.catalog_place import output_of
+from tidegate.spark_consumer.sinks.delta.catalog import output_of
 from tidegate.spark_consumer.spark.auditing import audit_stream
 from tidegate.spark_consumer.spark.requirements import require_session
 

@@ -32,10 +32,15 @@ from tidegate.spark_consumer.core.hand_over import (
 from tidegate.spark_consumer.library.own_sinks import named_sink, require_function
 from tidegate.spark_consumer.library.query import TidegateQuery
 from tidegate.spark_consumer.library.settings import load_settings, require_option
-from tidegate.spark_consumer.sinks.batch_function import BatchChanges, BatchFunctionSink
-from tidegate.spark_consumer.sinks.datastream.sink import DATASTREAM_FILES
 from tidegate.spark_consumer.sinks.delta.transactions_sink import TRANSACTIONS
-from tidegate.spark_consumer.sinks.function import FunctionSink, Mode, ReleasedChanges
+from tidegate.spark_consumer.sinks.files.datastream import DATASTREAM_FILES
+from tidegate.spark_consumer.sinks.function import (
+    BatchChanges,
+    BatchFunctionSink,
+    FunctionSink,
+    Mode,
+    ReleasedChanges,
+)
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
 from tidegate.spark_consumer.sinks.parquet import PARQUET
 from tidegate.spark_consumer.sinks.parquet_transactions import PARQUET_TRANSACTIONS

@@ -177,7 +177,7 @@ def _files(spark: SparkSession | None, address: str) -> ReleaseFiles:
         return LocalFolder(Path(address.removeprefix("file:")))
     from tidegate.spark_consumer.checkpoint.storage import Storage  # noqa: PLC0415 - needs py4j
     from tidegate.spark_consumer.classic_session import require_classic  # noqa: PLC0415 - as above
-    from tidegate.spark_consumer.sinks.delta.catalog_place import (  # noqa: PLC0415 - needs pyspark
+    from tidegate.spark_consumer.sinks.delta.catalog import (  # noqa: PLC0415 - needs pyspark
         output_of,
     )
 

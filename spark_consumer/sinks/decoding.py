@@ -1,8 +1,8 @@
 """Released rows of one topic, from Confluent-framed Avro to the columns that sinks receive.
 
-Each row is read with the schema it was written with and comes out in the plan's reader schema, so a
-replay reads it the same way.  Bytes that do not fit their schema fail the release; no value becomes
-null instead.
+Each row is read with its writer's schema and becomes one of the plan's reader schema, so a replay
+reads it the same way.  Bytes that do not fit their schema fail the release; no value becomes null
+instead.  `why_unreadable` finds such rows, and fails for no row.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.topics import HEADER_ORIGIN
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name, row_columns
-from tidegate.spark_consumer.sinks.avro_column import avro_column
 
 CHANGE_COLUMNS = (
     "release",
@@ -219,3 +219,78 @@ def writers_of(
 def begins_with(column: str, schema_id: int) -> Column:
     """Condition: a framed column names this schema id."""
     return F.expr(f"substring({column}, 1, {HEADER_BYTES})") == F.lit(frame_prefix(schema_id))
+
+
+def avro_column(body: Column, writer: Mapping[str, Any], options: Mapping[str, str]) -> Column:
+    """Return what bodies hold that were written with a schema, as `from_avro` of PySpark does.
+
+    Its options are a value here.  There they are an expression, which is evaluated whenever a plan
+    is compared with others, by threads of Spark's own as well; all copies of a plan share its
+    builder, which two threads fill at once now and then: DUPLICATED_MAP_KEY ended the query.
+    """
+    return F.call_function("from_avro", body, F.lit(json.dumps(writer)), _value(options))
+
+
+def _value(options: Mapping[str, str]) -> Column:
+    session: Any = SparkSession.active()
+    jvm = session._jvm  # noqa: SLF001 - the only way to a map that is no expression
+    given = jvm.java.util.HashMap()
+    for name, value in options.items():
+        given.put(name, value)
+    text = jvm.org.apache.spark.sql.types.DataTypes.StringType
+    literal = jvm.org.apache.spark.sql.catalyst.expressions.Literal.create(
+        jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(given),
+        jvm.org.apache.spark.sql.types.DataTypes.createMapType(text, text, False),  # noqa: FBT003 - Spark's own
+    )
+    return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(literal))
+
+
+_PERMISSIVE = {"mode": "PERMISSIVE"}
+
+_IS_READ = "tidegate_is_read"
+"""A field that no writer has, with a default: true in every record that could be decoded.
+
+Spark gives a record of nulls where it could not, and a key may be of nulls alone.
+"""
+
+
+def why_unreadable(schemas: TopicSchemas) -> Column:
+    """Return why `decode_changes` fails for a row of the topic with a value; null if it does not.
+
+    The texts are those of `row_decoding`.
+    """
+    values = _bodies("value", schemas, schemas.reader_schema)
+    token = F.lit(None).cast("string")
+    for schema_id, body in values.items():
+        named = body["source"]["partition_token"]
+        token = F.when(begins_with("value", schema_id), named).otherwise(token)
+    return F.coalesce(
+        _why("key", _bodies("key", schemas, schemas.key_schema)),
+        _why("value", values),
+        F.when(
+            F.col("origin").isNull() & (token == ""),
+            F.lit("a change names no stream partition: its header is missing"),
+        ),
+    )
+
+
+def _why(column: str, bodies: Mapping[int, Column]) -> Column:
+    why = F.lit(f"a {column} has a schema id that the plan does not name")
+    for schema_id, body in bodies.items():
+        misfit = F.lit(f"a {column} does not fit the schema that it names")
+        of_body = F.when(body[_IS_READ].isNull(), misfit)
+        why = F.when(begins_with(column, schema_id), of_body).otherwise(why)
+    is_framed = F.expr(
+        f"coalesce(substring({column}, 1, 1) = X'00' AND length({column}) >= {HEADER_BYTES}, FALSE)"
+    )
+    return F.when(~is_framed, F.lit(f"a {column} does not begin with a schema id")).otherwise(why)
+
+
+def _bodies(column: str, schemas: TopicSchemas, reader: Mapping[str, Any]) -> dict[int, Column]:
+    """Return the body of a column by the schema id that it may have been written with."""
+    is_read = {"name": _IS_READ, "type": "boolean", "default": True}
+    marked = {**reader, "fields": [*reader["fields"], is_read]}
+    return {
+        schema_id: body_of(column, writer, marked, mode=_PERMISSIVE)
+        for schema_id, writer in writers_of(schemas, reader)
+    }

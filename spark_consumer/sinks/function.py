@@ -1,36 +1,79 @@
-"""A function of the user's as a sink: it gets each release as a frame, whole and sorted.
+"""A function of the user's as a sink: it gets each release, or each batch, as one sorted frame.
 
 The gate calls it for one release at a time, in order, and goes on when it has returned.  After a
 kill it is called again with the release that was interrupted: the same number, the same rows.  A
 function that stores the number with what it writes, in one step, has each release exactly once.
+The same holds for a function by batch, which waits for no watermark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from pyspark.sql import DataFrame
+
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.sinks.port import Release, TableVersion
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.port import AnyTable, Release, TableVersion
 from tidegate.spark_consumer.sinks.released_frame import (
+    KAFKAS_ORDER,
     changes_of,
     in_order,
     transactions_of,
     wide_rows,
+    with_variants,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 Mode: TypeAlias = Literal["commit", "transaction"]
 
+BATCH_FIELDS = (
+    "batch BIGINT, table STRING, topic_partition INT, offset BIGINT, commit_timestamp "
+    "TIMESTAMP_LTZ, server_transaction_id STRING, record_sequence STRING, mod_number INT, "
+    "mod_type STRING, key VARIANT, new_values VARIANT, old_values VARIANT, new_columns "
+    "ARRAY<STRING>, old_columns ARRAY<STRING>, order_key BINARY"
+)
+"""The columns of the frame that a function by batch gets, in order."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class ReleasedChanges:
+class _Tables:
+    """The tables of a release or a batch; their frames are valid until the function returns."""
+
+    def __init__(self, tables: Iterable[AnyTable], order: tuple[str, ...]) -> None:
+        self._tables = {table.schemas.table: table for table in tables}
+        self._order = order
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that have changes in it."""
+        return tuple(sorted(name for name, table in self._tables.items() if table.rows))
+
+    def table(self, name: str) -> DataFrame:
+        """Return one table's changes with typed columns, sorted as the whole frame is.
+
+        A known table without a change has an empty frame.  Raises ConfigError for any other.
+        """
+        table = self._tables.get(name)
+        if table is None:
+            raise ConfigError(
+                "the stream has shown no such table yet",
+                hint=f"Known tables: {', '.join(sorted(self._tables)) or 'none'}",
+                table=name,
+            )
+        return in_order(table.frame, rows=table.rows, by=self._order)
+
+
+class ReleasedChanges(_Tables):
     """What a function learns of a release beside its frame.
 
     All changes with `after` < commit timestamp <= `through` are in the release; `through` is the
@@ -38,32 +81,30 @@ class ReleasedChanges:
     """
 
     def __init__(self, release: Release) -> None:
-        """Take the release; its frames are valid until the function returns."""
-        self._tables = {one.schemas.table: one for one in release.tables.values()}
+        """Take the release."""
+        super().__init__(release.tables.values(), ("ordinal",))
         self.number = release.number
         self.query_id = release.query_id
         self.after = _time(release.after_us)
         self.through = _time(release.through_us)
         self.rows = release.rows
 
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables that have changes in the release."""
-        return tuple(sorted(name for name, one in self._tables.items() if one.rows))
 
-    def table(self, name: str) -> DataFrame:
-        """Return one table's changes with typed columns, sorted by `ordinal`.
+class BatchChanges(_Tables):
+    """What a function learns of a batch beside its frame.
 
-        A known table without a change has an empty frame.  Raises ConfigError for any other.
-        """
-        one = self._tables.get(name)
-        if one is None:
-            raise ConfigError(
-                "the stream has shown no such table yet",
-                hint=f"Known tables: {', '.join(sorted(self._tables)) or 'none'}",
-                table=name,
-            )
-        return in_order(one.frame, rows=one.rows)
+    `number` and `query_id` identify the batch.  Every change up to `watermark` has been handed over
+    with this batch, but for those that an operator puts back; None: there is none yet.
+    """
+
+    def __init__(self, batch: HandedBatch) -> None:
+        """Take the batch."""
+        super().__init__(batch.tables.values(), KAFKAS_ORDER)
+        self.number = batch.number
+        self.query_id = batch.query_id
+        self.rows = batch.rows
+        is_known = batch.watermark_us != BEFORE_EVERYTHING_US
+        self.watermark = _time(batch.watermark_us) if is_known else None
 
 
 class FunctionSink:
@@ -102,14 +143,48 @@ class FunctionSink:
         return self._name
 
     def open(self, *, query_id: str, release_max: int) -> None:
-        """Do nothing: what the function has written is its own."""
+        """Do nothing: only the function knows its output."""
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Call the function; raises what it raises."""
         if release.rows or self._with_empty:
-            spark = next((one.spark for one in release.tables.values()), self._spark)
+            spark = next((table.spark for table in release.tables.values()), self._spark)
             with wide_rows(spark) if self._is_by_transaction else nullcontext():
                 self._function(self._frame(release, spark), ReleasedChanges(release))
+        return {}
+
+
+class BatchFunctionSink:
+    """Calls `function(frame, batch)` for each batch that has changes.
+
+    The frame has a row for each change, in `BATCH_FIELDS`, sorted by table, topic partition and
+    offset.
+    """
+
+    def __init__(
+        self, function: Callable[[DataFrame, BatchChanges], object], *, name: str = "batches"
+    ) -> None:
+        self._function = function
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The name under which the state knows the function."""
+        return self._name
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Do nothing: only the function knows its output."""
+
+    def take(self, batch: HandedBatch) -> None:
+        """Call the function; raises what it raises."""
+        frames = [with_variants(one, BATCH_FIELDS) for one in batch.tables.values() if one.rows]
+        if frames:
+            changes = reduce(DataFrame.unionByName, frames)
+            order = ("table", *KAFKAS_ORDER)
+            self._function(in_order(changes, rows=batch.rows, by=order), BatchChanges(batch))
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:  # noqa: ARG002 - the port's
+        """Do nothing: the release's changes were handed over with their batches."""
         return {}
 
 

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.changelog import sorted_changes
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-from tidegate.spark_consumer.sinks.port import AnyTable, Release, TableVersion
+from tidegate.spark_consumer.sinks.port import AnyTable, CollectedTable, Release, TableVersion
+from tidegate.spark_consumer.sinks.tables import for_each_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +147,7 @@ class ParquetSink:
 
 
 def _encoded(one: CollectedTable) -> bytes:
-    from tidegate.spark_consumer.sinks.parquet_file import (  # noqa: PLC0415 - optional
+    from tidegate.spark_consumer.sinks.files.parquet_bytes import (  # noqa: PLC0415 - optional
         parquet_file,
     )
 

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.hand_over import PARQUET_BY_KEY
-from tidegate.spark_consumer.sinks.delta.changelog_by_key import KAFKAS_ORDER
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.parquet import OutputFolder, ReleaseFolders
 from tidegate.spark_consumer.sinks.port import Release, TableVersion
-from tidegate.spark_consumer.sinks.released_frame import in_order
+from tidegate.spark_consumer.sinks.released_frame import KAFKAS_ORDER, in_order
+from tidegate.spark_consumer.sinks.tables import for_each_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,10 +28,11 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
@@ -41,13 +42,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from tidegate.spark_consumer.sinks.collected_table import CollectedTable
-
 
 __all__ = [
     "AdmittingSink",
     "AnyTable",
     "ClosingSink",
+    "CollectedTable",
     "DecodedTable",
     "Merge",
     "MergingSink",
@@ -59,13 +59,43 @@ __all__ = [
 ]
 
 
-class DecodedTable:
+class _Table(ABC):
     """One table's changes in a release.
 
     `frame` has the columns `sinks.decoding.CHANGE_COLUMNS`, typed by `schemas.reader_schema`, and
     `rows` rows.  A table that is known but has no change in the release has an empty frame.
+    """
+
+    def __init__(
+        self, spark: SparkSession, make_frame: Callable[[], DataFrame], schemas: TopicSchemas
+    ) -> None:
+        self.spark = spark
+        self.schemas = schemas
+        self._make_frame = make_frame
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Number of changes."""
+
+    @property
+    def schema(self) -> StructType:
+        """The frame's columns, every field nullable."""
+        from tidegate.spark_consumer.sinks.spark_types import change_type  # noqa: PLC0415 - where Spark runs
+
+        return change_type(self.schemas)
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The changes, planned when they are first asked for: an idle table costs nothing."""
+        return self._make_frame()
+
+
+class DecodedTable(_Table):
+    """A table whose changes Spark holds.
+
     `is_ordered` says that the frame's rows come in the order of their ordinals, one Spark task
-    after the other, so that written as it is it becomes sorted files.
+    after the other, so that written unchanged it becomes sorted files.
     """
 
     def __init__(
@@ -77,29 +107,43 @@ class DecodedTable:
         *,
         is_ordered: bool = False,
     ) -> None:
-        """Take the session of the frame, which in a streaming query is not the one of the sink."""
-        self.spark = spark
-        self.rows = rows
-        self.schemas = schemas
+        """Take the session of the frame, which in a streaming query differs from the sink's."""
+        super().__init__(spark, make_frame, schemas)
+        self._rows = rows
         self.is_ordered = is_ordered
-        self._make_frame = make_frame
 
     @property
-    def schema(self) -> StructType:
-        """The frame's columns, every field nullable."""
-        from tidegate.spark_consumer.sinks.change_types import (  # noqa: PLC0415 - where Spark runs
-            change_type,
-        )
-
-        return change_type(self.schemas)
-
-    @cached_property
-    def frame(self) -> DataFrame:
-        """The changes, planned when they are first asked for: an idle table costs nothing."""
-        return self._make_frame()
+    def rows(self) -> int:
+        """Number of changes."""
+        return self._rows
 
 
-AnyTable: TypeAlias = "DecodedTable | CollectedTable"
+class CollectedTable(_Table):
+    """A table of a small release that is in the driver's memory too, in `changes`.
+
+    They are the rows of its frame in the order of their ordinals, each a mapping with the columns
+    `sinks.decoding.CHANGE_COLUMNS`.  Records are mappings, timestamps microseconds since 1970,
+    dates days since 1970, UUIDs text.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        make_frame: Callable[[], DataFrame],
+        changes: Sequence[Mapping[str, Any]],
+        schemas: TopicSchemas,
+    ) -> None:
+        """Take the changes, and what makes the frame of them for a sink that needs it."""
+        super().__init__(spark, make_frame, schemas)
+        self.changes = changes
+
+    @property
+    def rows(self) -> int:
+        """Number of changes."""
+        return len(self.changes)
+
+
+AnyTable: TypeAlias = DecodedTable | CollectedTable
 
 
 class SourceRecord(NamedTuple):

@@ -18,8 +18,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.errors import TransactionTooLarge
+from tidegate.spark_consumer.sinks.kafka.port import TransactionRecord, transaction_record
 from tidegate.spark_consumer.sinks.port import AnyTable, Release
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql import session_settings
 
 CHANGE_FIELDS = (
     "release BIGINT, ordinal BIGINT, table STRING, commit_timestamp TIMESTAMP_LTZ, "
@@ -36,6 +37,9 @@ TRANSACTION_FIELDS = (
     "old_values: STRING, new_columns: ARRAY<STRING>, old_columns: ARRAY<STRING>>>"
 )
 """The columns of `json_transactions_of`, in order."""
+
+KAFKAS_ORDER = ("topic_partition", "offset")
+"""What the rows of a batch are sorted by."""
 
 _VARIANTS = ("key", "new_values", "old_values")
 _OF_A_CHANGE = (
@@ -194,3 +198,16 @@ def _as_json(one: AnyTable) -> DataFrame:
 def _by_ordinal(left: Column, right: Column) -> Column:
     """Compare two changes: Spark's own order would need one for VARIANTs."""
     return (left.getField("ordinal") - right.getField("ordinal")).cast("int")
+
+
+def transaction_records(release: Release) -> Iterator[TransactionRecord]:
+    """Yield a release's transactions in commit order; the driver holds a Spark task's at a time."""
+    spark = next(iter(release.tables.values())).spark
+    with wide_rows(spark):
+        rows = json_transactions_of(release, spark).select(
+            F.unix_micros("commit_timestamp"), "server_transaction_id", "changes"
+        )
+        for commit_us, transaction_id, changes in rows.toLocalIterator():
+            yield transaction_record(
+                commit_us=commit_us, transaction_id=transaction_id, changes=changes
+            )

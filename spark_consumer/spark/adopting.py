@@ -17,8 +17,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.batch_state import OutputProof, State
-from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes, table_logs
-from tidegate.spark_consumer.sinks.delta.output_proof import prove_output
+from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes, prove_output, table_logs
 from tidegate.spark_consumer.sinks.manifest import newest_manifest, read_manifest
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import may_exist
-from tidegate.spark_consumer.sinks.delta.mirror_scope import leaves_changes_out
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest, newest_manifest
-from tidegate.spark_consumer.sinks.session_settings import NOT_COMPILED, session_settings
+from tidegate.spark_consumer.sinks.merge.scope import leaves_changes_out
+from tidegate.spark_consumer.sinks.sql import NOT_COMPILED, session_settings
 from tidegate.spark_consumer.spark.audit_judgement import (
     AuditScope,
     judge_origins,

@@ -17,7 +17,9 @@ from tidegate.spark_consumer.errors import (
 )
 
 _CAUSE_MAX = 300
-_TABLES = "tidegate.spark_consumer.sinks.delta."
+_SINKS = "tidegate.spark_consumer.sinks"
+_TABLES = (f"{_SINKS}.append", f"{_SINKS}.delta.", f"{_SINKS}.merge.")
+"""The modules that read and write tables of Delta."""
 _CONNECTION = (ConnectionError, TimeoutError)
 """Failures of the JVM, not of storage."""
 _DELTA_RS = ("_internal", "deltalake._internal", "deltalake.exceptions")

@@ -62,10 +62,8 @@ from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
-from tidegate.spark_consumer.sinks.delta.dead_letters import DeltaDeadLetters
-from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
-from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
-from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents
+from tidegate.spark_consumer.sinks.delta import side_tables
+from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.maintenance import VacuumPolicy, find_maintenance
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
 from tidegate.spark_consumer.sinks.port import Sink
@@ -246,11 +244,11 @@ def _prepare(
     schemas = SchemaStore(gate, registry or _registry(config))
     segments = SegmentFiles(session.spark, gate.path(SEGMENTS))
     progress = ProgressReader(schemas.schema)
-    late = DeltaLateTable(output.root)
+    late = side_tables.DeltaLateTable(output.root)
     sets_aside = config.on_bad_record == "dead_letter"
     bad = BadRecords(
         ids=SchemaIds(schemas.schema, sets_aside=sets_aside),
-        table=DeltaDeadLetters(output.root),
+        table=side_tables.DeltaDeadLetters(output.root),
         sets_aside=sets_aside,
     )
     limits = Limits(
@@ -291,7 +289,7 @@ def _prepare(
         writer=writer,
         first_state=files.adopted(),
         complete_from_us=complete_from_us(gate),
-        late_events=DeltaLateEvents(output.root).write,
+        late_events=side_tables.DeltaLateEvents(output.root).write,
         records_mismatches=config.on_mismatch == "record",
         settings_of=session.settings_of,
     )

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidegate.spark_consumer.sinks.port import Sink
-from tidegate.spark_consumer.sinks.session_settings import session_settings, set_all
+from tidegate.spark_consumer.sinks.sql import session_settings, set_all
 
 _DELTA = "spark.databricks.delta"
 

@@ -26,33 +26,31 @@ from tidegate.spark_consumer.core.hand_over import (
 )
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.core.sink_set import first_release
-from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
-from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
-from tidegate.spark_consumer.sinks.datastream.sink import (
-    DATASTREAM_FILES,
-    DatastreamFilesSink,
-    FileSettings,
-)
-from tidegate.spark_consumer.sinks.delta.catalog_names import SCHEMAS, CatalogNames
+from tidegate.spark_consumer.sinks.delta.catalog import SCHEMAS, CatalogNames, named
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
-from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.mirror_by_key import DeltaMirrorByKeySink
-from tidegate.spark_consumer.sinks.delta.named_sink import named
 from tidegate.spark_consumer.sinks.delta.transactions_sink import (
     TRANSACTIONS,
     DeltaTransactionsSink,
 )
+from tidegate.spark_consumer.sinks.files.datastream import (
+    DATASTREAM_FILES,
+    DatastreamFilesSink,
+    FileSettings,
+)
+from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits
 from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
 from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
 from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
-from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, TopicOrder
+from tidegate.spark_consumer.sinks.kafka.output_topic import KafkaOutputTopic
+from tidegate.spark_consumer.sinks.merge.by_key import DeltaMirrorByKeySink
+from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.merge.versions import HistoryColumns
 from tidegate.spark_consumer.sinks.parquet import PARQUET, ParquetSink
 from tidegate.spark_consumer.sinks.parquet_by_key import ParquetByKeySink
 from tidegate.spark_consumer.sinks.parquet_transactions import (
@@ -60,7 +58,7 @@ from tidegate.spark_consumer.sinks.parquet_transactions import (
     ParquetTransactionsSink,
 )
 from tidegate.spark_consumer.sinks.port import Sink
-from tidegate.spark_consumer.sinks.transaction_rows import transaction_records
+from tidegate.spark_consumer.sinks.released_frame import transaction_records
 from tidegate.spark_consumer.table_settings import column_names
 
 if TYPE_CHECKING:

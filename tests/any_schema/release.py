@@ -28,9 +28,13 @@ def release_of(
     """
     from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-    from tidegate.spark_consumer.sinks.collected_table import CollectedTable
     from tidegate.spark_consumer.sinks.decoding import decode_changes
-    from tidegate.spark_consumer.sinks.port import DecodedTable, Release, SourceRecord
+    from tidegate.spark_consumer.sinks.port import (
+        CollectedTable,
+        DecodedTable,
+        Release,
+        SourceRecord,
+    )
     from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
     frame = spark.createDataFrame(list(rows), ROWS_SCHEMA).repartition(2)

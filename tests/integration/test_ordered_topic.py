@@ -21,8 +21,8 @@ from tests import topic_contract as contract
 from tests.integration.shared_stack import read_bytes, until
 from tests.topic_contract import CASES, change, opened, published, release, values
 from tidegate.spark_consumer.errors import RecordTooLarge, TopicWriterReplaced
-from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
-from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
+from tidegate.spark_consumer.sinks.kafka.output_topic import KafkaOutputTopic
+from tidegate.spark_consumer.sinks.kafka.port import ReleaseRecord
 
 pytestmark = pytest.mark.integration
 

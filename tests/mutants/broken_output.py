@@ -12,13 +12,14 @@ from tests.mutants.mutant import UnitMutant
 from tidegate.spark_consumer.batch import inner_cuts
 from tidegate.spark_consumer.core import hand_over as hand_over_module
 from tidegate.spark_consumer.core.batch_run import BatchRun
-from tidegate.spark_consumer.sinks.datastream.begun_releases import BegunReleases
-from tidegate.spark_consumer.sinks.delta import direct_files, key_merge
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+from tidegate.spark_consumer.sinks.delta.direct import files
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+from tidegate.spark_consumer.sinks.files.datastream import BegunReleases
 from tidegate.spark_consumer.sinks.iceberg.java_table import JavaTable
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import SnapshotLog
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink
+from tidegate.spark_consumer.sinks.merge import by_key
 
 _properties = CommitProperties
 
@@ -154,7 +155,7 @@ BROKEN_OUTPUT = (
         (
             "tests/unit/spark_consumer/sinks/delta/test_data_files.py::test_a_release_that_came_in_between_ends_it_with_a_conflict",
         ),
-        ((direct_files, "CommitProperties", _retried),),
+        ((files, "CommitProperties", _retried),),
     ),
     UnitMutant(
         "rows looked up by a comparison in the types of each file",
@@ -171,7 +172,7 @@ BROKEN_OUTPUT = (
     UnitMutant(
         "a mirror by key in which an older change wins",
         (f"{_BY_KEY}::test_after_each_batch_a_row_is_that_of_its_newest_changes",),
-        ((key_merge, "_is_newer", _is_newer_always),),
+        ((by_key, "_is_newer", _is_newer_always),),
     ),
     UnitMutant(
         "an ordered topic that publishes a release again after a kill",

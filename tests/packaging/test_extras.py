@@ -95,8 +95,9 @@ def test_the_producer_runs_without_pyspark_and_the_consumer_without_spanner():
     assert {line.split()[0] for line in found} == {
         f"tidegate.spark_consumer.sinks.{name}"
         for name in (
-            *("bounds", "parquet_file"),
-            *("delta.direct_files", "delta.direct_table", "delta.file_bounds", "delta.file_rows"),
+            "delta.direct.files",
+            "delta.direct.table",
+            "files.parquet_bytes",
         )
     }
 

@@ -16,8 +16,9 @@ from tests.simulation.delta import DeltaTable, DirectHandle, TransactionId, at_p
 from tests.simulation.disturbance import Disturbance
 from tests.simulation.gate_decoding import ChangeReader, DecodedRow
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.port import DecodedTable, Merge, Release, TableVersion
+from tidegate.spark_consumer.sinks.tables import Commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,9 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.sinks.batch_function import BatchFunctionSink
-from tidegate.spark_consumer.sinks.delta.dead_letters import DeltaDeadLetters
-from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
-from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
-from tidegate.spark_consumer.sinks.function import FunctionSink
+from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
+from tidegate.spark_consumer.sinks.delta.side_tables import DeltaDeadLetters, DeltaLateTable
+from tidegate.spark_consumer.sinks.function import BatchFunctionSink, FunctionSink
 from tidegate.spark_consumer.spark import sink_factory
 
 ICEBERG = ("iceberg_changelog", "iceberg_mirror") if installed_line().iceberg else ()

@@ -89,7 +89,7 @@ def consume(folder: Path, bootstrap_servers: str) -> None:
     """Write and read batch after batch; end the process in the last one."""
     from tests.spark.conftest import local_spark
     from tidegate.spark_consumer.config import ConsumerConfig
-    from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+    from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
     from tidegate.spark_consumer.spark.query import build_query
 
     ids = Ids()

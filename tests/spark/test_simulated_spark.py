@@ -113,7 +113,7 @@ def test_the_figures_of_a_batch_are_the_same(spark, after_us, through_us):
 
 def test_a_fold_is_the_same(spark):
     """Random histories of one key each; the frame's columns are those that `decode` makes."""
-    from tidegate.spark_consumer.sinks.delta.fold import captured_flag, fold, folded_value
+    from tidegate.spark_consumer.sinks.merge.fold import captured_flag, fold, folded_value
 
     columns, chance, histories, changes = ("a", "b", "c"), random.Random(3), {}, []
     for key in range(60):

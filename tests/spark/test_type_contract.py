@@ -16,12 +16,12 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.direct_files import DirectFiles
-from tidegate.spark_consumer.sinks.delta.direct_merge import same_key
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.direct.files import DirectFiles
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.merge.mirror import same_key
+from tidegate.spark_consumer.sinks.tables import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

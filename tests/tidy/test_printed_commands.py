@@ -42,8 +42,8 @@ from tidegate.spark_consumer.library.query import TidegateQuery
 from tidegate.spark_consumer.library.settings import _WITHOUT_EFFECT
 from tidegate.spark_consumer.sinks.decoding import CHANGE_COLUMNS
 from tidegate.spark_consumer.sinks.delta.as_of import TablesAsOf
-from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
 from tidegate.spark_consumer.sinks.function import ReleasedChanges
+from tidegate.spark_consumer.sinks.merge.versions import HistoryColumns
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
@@ -365,7 +365,7 @@ def test_all_programs_run_in_order(notebook, capsys, tmp_path, monkeypatch):
 
 
 def test_the_stand_in_for_a_release_has_what_a_release_has():
-    real = set(ReleasedChanges.__init__.__code__.co_names) | set(vars(ReleasedChanges))
+    real = set(ReleasedChanges.__init__.__code__.co_names) | set(dir(ReleasedChanges))
 
     assert {name for name in vars(Release) if name[0] != "_"} <= real
 

@@ -48,8 +48,8 @@ from tidegate.schemas.progress_codec import (
 )
 from tidegate.schemas.topics import TopicNames, slot_of
 from tidegate.schemas.wire_format import frame, unframe
-from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
-from tidegate.spark_consumer.sinks.kafka.release_record import FORMAT, ReleaseRecord
+from tidegate.spark_consumer.sinks.kafka.output_topic import KafkaOutputTopic
+from tidegate.spark_consumer.sinks.kafka.port import FORMAT, ReleaseRecord
 
 # ---------------------------------------------------------------- progress records
 

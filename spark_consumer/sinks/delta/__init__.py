@@ -1,1 +1,1 @@
-"""Delta tables: the ordered changelog, the mirror, late changes, and reading a consistent cut."""
+"""Delta tables: their commits, layout, names and maintenance, and reading a consistent cut."""

@@ -14,13 +14,13 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.classic_session import require_classic
 from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
 from tidegate.spark_consumer.errors import ReleaseVacuumed
-from tidegate.spark_consumer.sinks.delta.catalog_place import output_of
+from tidegate.spark_consumer.sinks.delta.catalog import output_of
 from tidegate.spark_consumer.sinks.manifest import (
     first_manifest,
+    kept_versions,
     newest_manifest,
     read_manifest,
 )
-from tidegate.spark_consumer.sinks.vacuumed import kept_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

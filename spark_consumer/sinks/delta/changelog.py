@@ -12,16 +12,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.cadence import CHANGELOG
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.delta.tables import SinkTables, for_each_table
-from tidegate.spark_consumer.sinks.port import AnyTable, DecodedTable, Release, TableVersion
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables
+from tidegate.spark_consumer.sinks.port import (
+    AnyTable,
+    CollectedTable,
+    DecodedTable,
+    Release,
+    TableVersion,
+)
+from tidegate.spark_consumer.sinks.tables import Commit, for_each_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 
 
 _ROWS_OF_SEVERAL_FILES = 100_000

@@ -15,13 +15,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from tidegate.spark_consumer.core.hand_over import CHANGELOG_BY_KEY
 from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit_of
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release, TableVersion
-from tidegate.spark_consumer.sinks.released_frame import in_order
-
-KAFKAS_ORDER = ("topic_partition", "offset")
-"""What the rows of a batch are sorted by."""
+from tidegate.spark_consumer.sinks.released_frame import KAFKAS_ORDER, in_order
+from tidegate.spark_consumer.sinks.tables import for_each_table
 
 _OF_A_RELEASE = ("release", "ordinal")
 _PROPERTIES = {"delta.dataSkippingStatsColumns": "batch,commit_timestamp,topic_partition,offset"}

@@ -11,23 +11,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from pyspark.sql.types import StructType
 
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.errors import ChangesNotConserved
-from tidegate.spark_consumer.sinks.change_types import change_type
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog, WrittenCommit
-from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
-from tidegate.spark_consumer.sinks.port import AnyTable, DecodedTable, Merge, Release
-from tidegate.spark_consumer.sinks.sql_names import quoted
+from tidegate.spark_consumer.sinks.delta.log_files import DeltaHistory
+from tidegate.spark_consumer.sinks.port import (
+    AnyTable,
+    CollectedTable,
+    DecodedTable,
+    Merge,
+    Release,
+)
+from tidegate.spark_consumer.sinks.spark_types import as_type, change_type
 
 if TYPE_CHECKING:
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 
 
 ORDINALS = 2**36
@@ -132,11 +135,6 @@ class ChangelogReader:
         return self._logs[table]
 
 
-def as_type(rows: DataFrame, want: StructType) -> DataFrame:
-    """Return rows with the fields of another type, by name; one that they lack is null."""
-    return rows.select(*_fields(rows.schema, want))
-
-
 def _place(release: int, ordinal: int) -> int:
     invariant(ordinal < ORDINALS, "a release has too many changes", ordinal=ordinal)
     return release * ORDINALS + ordinal
@@ -163,22 +161,3 @@ def _require(found: int, expected: int | None, schemas: TopicSchemas, merge: Mer
         rows=found,
         expected=expected,
     )
-
-
-def _fields(have: StructType, want: StructType, above: Column | None = None) -> list[Column]:
-    """Return columns that make rows of one type from rows of another, field by field by name."""
-    known = {field.name: field.dataType for field in have}
-    columns = []
-    for field in want:
-        kind, wanted = known.get(field.name), field.dataType
-        value = F.col(quoted(field.name)) if above is None else above.getField(field.name)
-        if kind is None:
-            value = F.lit(None).cast(wanted)
-        elif (
-            isinstance(kind, StructType)
-            and isinstance(wanted, StructType)
-            and kind.fieldNames() != wanted.fieldNames()
-        ):
-            value = F.when(value.isNotNull(), F.struct(*_fields(kind, wanted, value)))
-        columns.append(value.alias(field.name))
-    return columns

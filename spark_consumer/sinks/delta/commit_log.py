@@ -26,6 +26,7 @@ from typing import Any, NoReturn, Protocol
 
 from tidegate.schemas.errors import ConfigError, InvariantViolation, invariant
 from tidegate.spark_consumer.errors import ForeignChange, TableMissing
+from tidegate.spark_consumer.sinks.tables import Commit
 
 _RECENT = 256
 """Commits that are read first and kept in memory; a replay needs far fewer, those of its plan."""
@@ -60,39 +61,6 @@ _MISSING = (
     "Restore the table's folder, as it was; if it is lost, begin with an empty --output and an "
     "empty --checkpoint"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """What our commits state about themselves."""
-
-    query_id: str
-    sink: str
-    release: int
-    through_us: int
-
-    @property
-    def metadata(self) -> str:
-        """Text of `userMetadata` for the commit that carries the release's rows."""
-        return self._text({"release": self.release, "through_us": self.through_us})
-
-    @property
-    def preparation(self) -> str:
-        """Text of `userMetadata` for a commit that only creates or widens the table."""
-        return self._text({"prepares": self.release})
-
-    @staticmethod
-    def adoption(query_id: str, sink: str, *, version: int) -> str:
-        """Text of `userMetadata` for a commit that adopts the foreign ones up to a version."""
-        return json.dumps({"tidegate": {"query_id": query_id, "sink": sink, "adopts": version}})
-
-    @property
-    def application(self) -> str:
-        """Name of Delta's own transaction identifier (`txnAppId`); its version is the release."""
-        return f"{self.query_id}/{self.sink}"
-
-    def _text(self, rest: Mapping[str, int]) -> str:
-        return json.dumps({"tidegate": {"query_id": self.query_id, "sink": self.sink, **rest}})
 
 
 @dataclass(frozen=True, slots=True)

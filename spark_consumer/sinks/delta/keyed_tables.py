@@ -12,11 +12,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.manifest import Manifest
 from tidegate.spark_consumer.sinks.port import Release, TableVersion
+from tidegate.spark_consumer.sinks.tables import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

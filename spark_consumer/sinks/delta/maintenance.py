@@ -18,13 +18,12 @@ from tidegate.program.extras import is_installed
 from tidegate.spark_consumer.checkpoint.store_access import StoreAccess
 from tidegate.spark_consumer.core.compaction import CompactionBudget, CompactionLimits, choose_run
 from tidegate.spark_consumer.errors import WriterReplaced
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace, OnlySpark, find_place
-from tidegate.spark_consumer.sinks.manifest import ManifestWriter
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace, OnlySpark, find_place
+from tidegate.spark_consumer.sinks.manifest import KeptVersions, ManifestWriter, VacuumedVersions
 from tidegate.spark_consumer.sinks.port import Sink, TableSink
-from tidegate.spark_consumer.sinks.vacuumed import KeptVersions, VacuumedVersions
 
 if TYPE_CHECKING:
-    from tidegate.spark_consumer.sinks.delta.direct_files import DirectFiles
+    from tidegate.spark_consumer.sinks.delta.direct.files import DirectFiles
 
 
 _FILES_PER_BATCH = 200
@@ -183,7 +182,7 @@ class TableMaintenance:
         return True
 
     def _opened(self, path: str) -> DirectFiles:
-        from tidegate.spark_consumer.sinks.delta.direct_files import (  # noqa: PLC0415 - optional
+        from tidegate.spark_consumer.sinks.delta.direct.files import (  # noqa: PLC0415 - optional
             DirectFiles,
         )
 

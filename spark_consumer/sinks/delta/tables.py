@@ -7,29 +7,27 @@ Invariant: exactly one commit per table and release carries rows, and its metada
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
-from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from tidegate.schemas.errors import SchemaError, invariant
+from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
-from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.delta.refused_writes import named_refusals
+from tidegate.spark_consumer.sinks.delta.log_files import DeltaHistory
 from tidegate.spark_consumer.sinks.manifest import Manifest, newest_manifest
 from tidegate.spark_consumer.sinks.port import AnyTable
-from tidegate.spark_consumer.sinks.session_settings import for_rows, session_settings
-from tidegate.spark_consumer.sinks.sql_names import quoted
+from tidegate.spark_consumer.sinks.spark_types import as_nullable, lacks_columns
+from tidegate.spark_consumer.sinks.sql import quoted, session_settings
+from tidegate.spark_consumer.sinks.tables import Commit, files_of_merge
 
 if TYPE_CHECKING:
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 
 
 DELTA_SESSION_SETTINGS: Mapping[str, str] = {
@@ -54,12 +52,6 @@ TABLE_PROPERTIES: Mapping[str, str] = {
     # A checkpoint of the log doubles the time of its release; by default every tenth has one.
     "delta.checkpointInterval": "100",
 }
-
-_REWRITTEN_FILE_BYTES = 64 * 1024**2
-_REWRITTEN_FILE_ROWS = 100_000
-
-_TABLES_AT_ONCE = 2
-"""Most of a small commit is spent waiting for the driver: a second table costs little."""
 
 
 class SinkTables:
@@ -177,7 +169,7 @@ class SinkTables:
         `part` names it, by column.
         """
         size = self._part_bytes(spark, table, part) if part else self._bytes(spark, table)
-        return 1 + max(size // _REWRITTEN_FILE_BYTES, rows // _REWRITTEN_FILE_ROWS)
+        return files_of_merge(size, rows)
 
     def _bytes(self, spark: SparkSession, table: str) -> int:
         detail = DeltaTable.forPath(spark, self.address(table)).detail().select("sizeInBytes")
@@ -277,71 +269,3 @@ class SinkTables:
         log = self.log(spark, table)
         log.follow()
         invariant(log.written(commit), "an append left no commit", table=log.path)
-
-
-def for_each_table(
-    spark: SparkSession, topics: Sequence[str], write: Callable[[str], None]
-) -> None:
-    """Call `write` for every table, two at once; raises the first error when all have ended.
-
-    Raises ConfigError for what a table's owner has set that refuses the write.
-    """
-
-    def write_table(topic: str) -> None:
-        with named_refusals(topic):
-            write(topic)
-
-    if len(topics) < _TABLES_AT_ONCE:
-        for topic in topics:
-            write_table(topic)
-        return
-    # The threads inherit Spark's job group, or stopping the query would not stop their jobs.
-    target: Any = inheritable_thread_target(spark)
-    with ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="tidegate-sink") as pool:
-        futures = [pool.submit(target(write_table), topic) for topic in topics]
-    for future in futures:
-        future.result()
-
-
-def fold_settings(files: int, tables: Iterable[AnyTable]) -> dict[str, str]:
-    """Return the settings in which the changes of tables are folded for MERGEs into some files."""
-    rows = max(one.rows for one in tables)
-    return {"spark.sql.shuffle.partitions": str(files), **for_rows(rows)}
-
-
-def as_nullable(schema: StructType) -> StructType:
-    """Return the schema with every field nullable, as in the tables."""
-    return StructType(
-        [StructField(field.name, _nullable(field.dataType), nullable=True) for field in schema]
-    )
-
-
-def _nullable(kind: DataType) -> DataType:
-    if isinstance(kind, StructType):
-        return as_nullable(kind)
-    if isinstance(kind, ArrayType):
-        return ArrayType(_nullable(kind.elementType), containsNull=True)
-    return kind
-
-
-def lacks_columns(have: StructType, want: StructType, *, table: str, above: str = "") -> bool:
-    """Return whether a field of `want` is missing in `have`; raises SchemaError on another type."""
-    known = {field.name.lower(): field.dataType for field in have}
-    missing = False
-    for field in want:
-        kind = known.get(field.name.lower())
-        if kind is None:
-            missing = True
-        elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
-            inner = f"{above}{field.name}."
-            missing |= lacks_columns(kind, field.dataType, table=table, above=inner)
-        elif _nullable(kind) != field.dataType:
-            raise SchemaError(
-                "a column changed its type, which a table does not allow",
-                hint="Write to a new --output with a new --checkpoint",
-                table=table,
-                column=f"{above}{field.name}",
-                type_in_table=kind.simpleString(),
-                type_in_topic=field.dataType.simpleString(),
-            )
-    return missing

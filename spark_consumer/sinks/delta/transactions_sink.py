@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.released_frame import (
@@ -23,6 +23,7 @@ from tidegate.spark_consumer.sinks.released_frame import (
     json_transactions_of,
     wide_rows,
 )
+from tidegate.spark_consumer.sinks.tables import Commit
 
 TRANSACTIONS = "transactions"
 """Name of the sink, and of its table in the output."""

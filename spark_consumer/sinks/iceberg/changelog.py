@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.cadence import ICEBERG_CHANGELOG
 from tidegate.spark_consumer.sinks.delta.changelog import sorted_changes
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
 from tidegate.spark_consumer.sinks.port import AnyTable, Release, TableVersion
+from tidegate.spark_consumer.sinks.tables import Commit, for_each_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,25 +17,22 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, fold
-from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates, released
-from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
-from tidegate.spark_consumer.sinks.delta.merging import key_names, key_struct
-from tidegate.spark_consumer.sinks.delta.merging_sink import TableMergingSink
-from tidegate.spark_consumer.sinks.delta.mirror_scope import (
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
+from tidegate.spark_consumer.sinks.merge.fold import DELETE, PATCH, fold, newest_changes
+from tidegate.spark_consumer.sinks.merge.mirror import merge_clauses
+from tidegate.spark_consumer.sinks.merge.scope import (
     MirrorScope,
+    key_names,
+    key_struct,
     mirror_columns,
     mirror_schema,
 )
-from tidegate.spark_consumer.sinks.delta.newest import newest_changes
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table
-from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
-from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
-from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.merge.sink import TableMergingSink, lost_updates, released
 from tidegate.spark_consumer.sinks.port import AnyTable
-from tidegate.spark_consumer.sinks.session_settings import for_rows, session_settings
+from tidegate.spark_consumer.sinks.sql import for_rows, free, observed, session_settings
+from tidegate.spark_consumer.sinks.tables import Commit, for_each_table
 
 KIND = "mirror"
 INCOMPLETE = "incomplete"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.sinks.sql_names import quoted
+from tidegate.spark_consumer.sinks.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

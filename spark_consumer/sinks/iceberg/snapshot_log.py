@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.errors import ForeignChange, TableMissing
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.tables import Commit
 
 _QUERY, _SINK = "tidegate.query-id", "tidegate.sink"
 _RELEASE, _THROUGH = "tidegate.release", "tidegate.through-us"

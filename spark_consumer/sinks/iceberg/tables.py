@@ -4,7 +4,12 @@ A release is written in two steps.  Spark stages it: a snapshot that no reader s
 that states the release.  Then one commit makes it the current snapshot and sets the properties that
 state the release.  Iceberg refuses a second snapshot of one name, so that of two runs which write
 the same release one publishes it; and a run that is killed between the steps leaves a snapshot that
-is in no reader's way and that Iceberg's own maintenance removes.
+disturbs no reader and that Iceberg's maintenance removes.
+
+Tables are in a catalog, with a namespace for each kind.  Without a catalog of the session it is a
+Hadoop catalog below `<output>/iceberg`, which the session gets under a name of its own.  A Hadoop
+catalog commits by a rename that must not replace a file, so an output in an object store needs a
+catalog.
 """
 
 from __future__ import annotations
@@ -17,12 +22,6 @@ from typing import TYPE_CHECKING
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import CommitOvertaken
-from tidegate.spark_consumer.sinks.delta.changelog_reader import as_type
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.tables import (
-    as_nullable,
-    lacks_columns,
-)
 from tidegate.spark_consumer.sinks.iceberg.java_table import JavaCatalog
 from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import (
@@ -31,8 +30,9 @@ from tidegate.spark_consumer.sinks.iceberg.snapshot_log import (
     release_properties,
 )
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
-from tidegate.spark_consumer.sinks.session_settings import session_settings
-from tidegate.spark_consumer.sinks.sql_names import text_literal
+from tidegate.spark_consumer.sinks.spark_types import as_nullable, as_type, lacks_columns
+from tidegate.spark_consumer.sinks.sql import session_settings, text_literal
+from tidegate.spark_consumer.sinks.tables import Commit, files_of_merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,8 +51,6 @@ _PROPERTIES = {
 }
 
 _ATTEMPTS = 4
-_REWRITTEN_FILE_BYTES = 64 * 1024**2
-_REWRITTEN_FILE_ROWS = 100_000
 
 
 class IcebergTables:
@@ -211,7 +209,7 @@ class IcebergTables:
         """Return how many files a MERGE of `rows` changes writes at most, from the table's size."""
         java = self._catalog(spark).table(table)
         size = java.bytes() if java.load() else 0
-        return 1 + max(size // _REWRITTEN_FILE_BYTES, rows // _REWRITTEN_FILE_ROWS)
+        return files_of_merge(size, rows)
 
     def _catalog(self, spark: SparkSession) -> JavaCatalog:
         """Return the catalog of a session, of which a streaming query has one of its own.

@@ -35,13 +35,15 @@ from tidegate.spark_consumer.errors import (
     ReleaseUnconfirmed,
     TopicWriterReplaced,
 )
-from tidegate.spark_consumer.sinks.kafka.port import Headers, OutputTopic, TopicFacts
-from tidegate.spark_consumer.sinks.kafka.release_record import (
+from tidegate.spark_consumer.sinks.kafka.port import (
     CHANGES,
     TRANSACTIONS,
+    Headers,
+    OutputTopic,
     ReleaseRecord,
+    TopicFacts,
+    TransactionRecord,
 )
-from tidegate.spark_consumer.sinks.kafka.transaction_record import TransactionRecord
 from tidegate.spark_consumer.sinks.port import Release, SourceRecord, TableVersion
 
 SINK = "topic"

@@ -1,16 +1,152 @@
-"""The port between the ordered topic and Kafka: two topics, and the one producer that writes them.
+"""The port between the ordered topic and Kafka: two topics, the producer that writes them, records.
 
 The *output topic* has the changes.  The *releases topic* beside it, compacted, has one record for
 each release, in the same Kafka transaction as the release's changes: the newest one says up to
-which release the output topic is written, whatever retention has removed from it.
+which release the output topic is written, whatever retention has removed from it.  Its key is the
+query's id, so compaction keeps the newest release.  Values are JSON, so a follower of releases, or
+of transactions, needs no schema.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Protocol
 
-from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
+
+FORMAT = 1
+"""The value's format; a program refuses others."""
+
+CHANGES, TRANSACTIONS = "changes", "transactions"
+
+_NOT_OURS = "the newest record of a releases topic is not one of Tidegate's"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRecord:
+    """A release that the output topic has; `rows` are its changes there."""
+
+    query_id: str
+    release: int
+    after_us: int
+    through_us: int
+    rows: int
+    topic_id: str
+    """Kafka's id of the output topic: one that is re-created has another."""
+    topic_partitions: int
+    """Those of the output topic: another number would move keys."""
+    holds: str = CHANGES
+    """Whether a record of the output topic is a change (`changes`) or a transaction."""
+
+    @property
+    def key(self) -> bytes:
+        """The record's key."""
+        return self.query_id.encode()
+
+    @property
+    def value(self) -> bytes:
+        """The record's value."""
+        content = {"format": FORMAT, **asdict(self)}
+        if self.holds == CHANGES:  # what the records of older programs are
+            del content["holds"]
+        return json.dumps(content, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, value: bytes | None, *, topic: str) -> ReleaseRecord:
+        """Return what a value says; raises ConfigError for one of another program or version."""
+        hint = "Use a topic of its own for each query, and let only tidegate-consumer write to it"
+        try:
+            found = json.loads(value or b"")
+        except ValueError:
+            raise ConfigError(_NOT_OURS, hint=hint, topic=topic) from None
+        if not isinstance(found, dict) or "format" not in found:
+            raise ConfigError(_NOT_OURS, hint=hint, topic=topic)
+        if found["format"] != FORMAT:
+            raise ConfigError(
+                f"a releases topic has format {found['format']!r}, this version knows {FORMAT}",
+                hint="Install a newer version of Tidegate",
+                topic=topic,
+            )
+        found.setdefault("holds", CHANGES)
+        content: dict[str, Any] = {name: found.get(name) for name, _ in _FIELDS}
+        if any(type(content[name]) is not kind for name, kind in _FIELDS):
+            raise ConfigError(_NOT_OURS, hint=hint, topic=topic)
+        return cls(**content)
+
+
+_KINDS = {"str": str, "int": int}
+_FIELDS = tuple((one.name, _KINDS[str(one.type)]) for one in fields(ReleaseRecord))
+
+
+class TransactionChange(Protocol):
+    """A change of a transaction; `key` and the values are JSON text, None where there is none."""
+
+    ordinal: int
+    table: str
+    record_sequence: str
+    mod_number: int
+    mod_type: str
+    key: str
+    new_values: str | None
+    old_values: str | None
+    new_columns: Sequence[str] | None
+    old_columns: Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRecord:
+    """A transaction's key and value, and how many changes it has."""
+
+    first_ordinal: int
+    changes: int
+    key: bytes
+    value: bytes
+
+
+def transaction_record(
+    *, commit_us: int, transaction_id: str, changes: Sequence[TransactionChange]
+) -> TransactionRecord:
+    """Return the record of a transaction; `changes` are in commit order.
+
+    Its key is the transaction's id, and the value the same text however often it is made.
+    """
+    head = {
+        "commit_timestamp": format_rfc3339(commit_us * NS_PER_US),
+        "server_transaction_id": transaction_id,
+    }
+    listed = ",".join(map(_change, changes))
+    value = f'{_text(head)[:-1]},"changes":[{listed}]}}'
+    first = changes[0].ordinal
+    return TransactionRecord(first, len(changes), transaction_id.encode(), value.encode())
+
+
+def _change(one: TransactionChange) -> str:
+    head = {
+        "ordinal": one.ordinal,
+        "table": one.table,
+        "record_sequence": one.record_sequence,
+        "mod_number": one.mod_number,
+        "mod_type": one.mod_type,
+    }
+    columns = {"new_columns": one.new_columns, "old_columns": one.old_columns}
+    # They are JSON already: reading them here would cost digits of their numbers.
+    values = (
+        f'"{name}":{"null" if text is None else text}'
+        for name, text in (
+            ("key", one.key),
+            ("new_values", one.new_values),
+            ("old_values", one.old_values),
+        )
+    )
+    return f"{_text(head)[:-1]},{','.join(values)},{_text(columns)[1:]}"
+
+
+def _text(content: object) -> str:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+
 
 __all__ = ["Headers", "OutputTopic", "TopicFacts"]
 

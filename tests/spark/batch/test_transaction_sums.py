@@ -13,7 +13,7 @@ from tidegate.spark_consumer.batch.release_order import in_order
 from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_ordered
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.transactions import ALL_WHOLE, LISTED_MAX
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.port import CollectedTable
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -11,8 +11,8 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.commands import tail as tail_module
 from tidegate.spark_consumer.commands.tail import as_json, as_text, tail
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
 from tidegate.spark_consumer.sinks.release_writer import write_release
 

@@ -17,23 +17,21 @@ from tests.spark.sinks.conftest import Kit, Lake
 from tests.topic_contract import NAMES
 from tests.topics import Change, Topic
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.batch_function import BatchFunctionSink
-from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
-from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
-from tidegate.spark_consumer.sinks.datastream.sink import DatastreamFilesSink, FileSettings
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.mirror_by_key import DeltaMirrorByKeySink
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.delta.transactions_sink import DeltaTransactionsSink
-from tidegate.spark_consumer.sinks.function import FunctionSink
+from tidegate.spark_consumer.sinks.files.datastream import DatastreamFilesSink, FileSettings
+from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits
+from tidegate.spark_consumer.sinks.function import BatchFunctionSink, FunctionSink
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
 from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink
+from tidegate.spark_consumer.sinks.merge.by_key import DeltaMirrorByKeySink
+from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.parquet import ParquetSink
 from tidegate.spark_consumer.sinks.parquet_by_key import ParquetByKeySink
 from tidegate.spark_consumer.sinks.parquet_transactions import ParquetTransactionsSink

@@ -26,12 +26,12 @@ from tests.topics import Change, Topic
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import TableMissing, WriterReplaced
-from tidegate.spark_consumer.sinks.delta import history_sink, mirror
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-from tidegate.spark_consumer.sinks.delta.mirror_by_key import DeltaMirrorByKeySink
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.iceberg.java_table import JavaTable
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
+from tidegate.spark_consumer.sinks.merge import history, mirror
+from tidegate.spark_consumer.sinks.merge.by_key import DeltaMirrorByKeySink
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -230,7 +230,7 @@ STEPS = {
     ("history", True): [
         (DirectTable, "merge", 0), (DirectTable, "append", 0), (SinkTables, "prepare", 2),
     ],
-    ("history", False): [(history_sink, "merge_staged", 0), (SinkTables, "append", 0)],
+    ("history", False): [(history, "merge_staged", 0), (SinkTables, "append", 0)],
     ("transactions", False): [(SinkTables, "append", 0)],
     ("parquet", True): [(Storage, "write", 1), (Storage, "write", 2)],
     ("changelog_by_key", False): [(SinkTables, "append", 0), (SinkTables, "append", 1)],

@@ -18,19 +18,22 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.spark_consumer.batch.undecodable import naming_undecodable
 from tidegate.spark_consumer.errors import TransactionTooLarge
 from tidegate.spark_consumer.sinks import released_frame
-from tidegate.spark_consumer.sinks.avro_column import avro_column
-from tidegate.spark_consumer.sinks.change_types import change_type
-from tidegate.spark_consumer.sinks.decoding import CHANGE_COLUMNS, decode_changes, decode_stated
-from tidegate.spark_consumer.sinks.delta.tables import as_nullable
-from tidegate.spark_consumer.sinks.readable import why_unreadable
+from tidegate.spark_consumer.sinks.decoding import (
+    CHANGE_COLUMNS,
+    avro_column,
+    decode_changes,
+    decode_stated,
+    why_unreadable,
+)
 from tidegate.spark_consumer.sinks.released_frame import (
     changes_of,
     json_transactions_of,
+    transaction_records,
     transactions_of,
     wide_rows,
 )
 from tidegate.spark_consumer.sinks.row_decoding import find_undecodable
-from tidegate.spark_consumer.sinks.transaction_rows import transaction_records
+from tidegate.spark_consumer.sinks.spark_types import as_nullable, change_type
 
 pytestmark = pytest.mark.spark
 

@@ -12,13 +12,12 @@ from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.file_tree import all_files, object_folders
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
-from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
-from tidegate.spark_consumer.sinks.datastream.sink import DatastreamFilesSink, FileSettings
+from tidegate.spark_consumer.sinks.files.datastream import DatastreamFilesSink, FileSettings
+from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits
+from tidegate.spark_consumer.sinks.files.parquet_bytes import parquet_file
 from tidegate.spark_consumer.sinks.parquet import ParquetSink
-from tidegate.spark_consumer.sinks.parquet_file import parquet_file
 from tidegate.spark_consumer.sinks.parquet_transactions import ParquetTransactionsSink
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql import session_settings
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,7 @@ from tests.tidy.printed_commands import blocks
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
 from tidegate.spark_consumer.library.builder import StreamBuilder
-from tidegate.spark_consumer.sinks.batch_function import BatchFunctionSink
-from tidegate.spark_consumer.sinks.function import FunctionSink
+from tidegate.spark_consumer.sinks.function import BatchFunctionSink, FunctionSink
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 
 pytestmark = pytest.mark.spark

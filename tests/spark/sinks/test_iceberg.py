@@ -13,14 +13,14 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.errors import CommitOvertaken, ForeignChange, TableMissing
 from tidegate.spark_consumer.sinks.delta.as_of import as_of
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
 from tidegate.spark_consumer.sinks.iceberg.java_table import JavaTable
 from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.sinks.port import Merge, TableVersion
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql import session_settings
+from tidegate.spark_consumer.sinks.tables import Commit
 from tidegate.spark_consumer.spark.query_session import QuerySession
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep]

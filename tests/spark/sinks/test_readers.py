@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.tidy.printed_commands import blocks
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -38,13 +38,13 @@ from tidegate.spark_consumer.core.batch_state import OutputProof, State
 from tidegate.spark_consumer.core.origin_ledger import fault_of
 from tidegate.spark_consumer.core.origin_sums import OriginSum
 from tidegate.spark_consumer.core.proof import Fault, Verdict
-from tidegate.spark_consumer.sinks.change_types import change_type
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.files.parquet_bytes import arrow_schema
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
-from tidegate.spark_consumer.sinks.parquet_file import arrow_schema
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.port import TableVersion
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
+from tidegate.spark_consumer.sinks.spark_types import change_type
 from tidegate.spark_consumer.spark import (
     adopting,
     audit_judgement,

@@ -27,10 +27,10 @@ from tidegate.spark_consumer.config import LOGIN_PACKAGES, ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.sinks.delta import tables
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.sql import session_settings
 from tidegate.spark_consumer.spark import query, requirements
 from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
 from tidegate.spark_consumer.spark.redaction import SETTING, hide_logins

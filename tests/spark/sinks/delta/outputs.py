@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
-from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.merge.versions import HistoryColumns
 from tidegate.spark_consumer.sinks.port import Merge
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

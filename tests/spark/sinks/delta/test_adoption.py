@@ -12,11 +12,11 @@ from tidegate.spark_consumer.errors import ForeignChange
 from tidegate.spark_consumer.sinks.delta.adoption import AdoptedChange, adopt_changes
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader
-from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
 from tidegate.spark_consumer.sinks.manifest import Manifest
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.port import Merge
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

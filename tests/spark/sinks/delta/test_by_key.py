@@ -14,8 +14,8 @@ from tidegate.spark_consumer.errors import FilteredMirror, ForeignChange
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes
 from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.mirror_by_key import DeltaMirrorByKeySink
+from tidegate.spark_consumer.sinks.merge.by_key import DeltaMirrorByKeySink
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 
 pytestmark = pytest.mark.spark
 

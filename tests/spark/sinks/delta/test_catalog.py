@@ -10,14 +10,17 @@ from tests.tidy.printed_commands import blocks
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.as_of import TablesAsOf, as_of
-from tidegate.spark_consumer.sinks.delta.catalog_names import CatalogNames, plain_location
-from tidegate.spark_consumer.sinks.delta.catalog_place import output_of
+from tidegate.spark_consumer.sinks.delta.catalog import (
+    CatalogNames,
+    named,
+    output_of,
+    plain_location,
+)
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.named_sink import named
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.manifest import Manifest, drop_manifests, write_manifest
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -10,8 +10,8 @@ import pytest
 
 from tidegate.spark_consumer.sinks.decoding import CHANGE_COLUMNS
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.port import DecodedTable
 
 pytestmark = pytest.mark.spark

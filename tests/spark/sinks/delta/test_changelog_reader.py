@@ -14,8 +14,8 @@ from tidegate.spark_consumer.errors import ChangesNotConserved, ForeignChange
 from tidegate.spark_consumer.sinks.delta import changelog_reader
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes
 from tidegate.spark_consumer.sinks.delta.as_of import as_of
-from tidegate.spark_consumer.sinks.delta.incomplete import IncompleteTables
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
+from tidegate.spark_consumer.sinks.merge.sink import IncompleteTables
 from tidegate.spark_consumer.sinks.release_writer import merge_mirrors, write_release
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

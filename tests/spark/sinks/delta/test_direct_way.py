@@ -11,12 +11,12 @@ import pytest
 
 from tests.topics import Change, Topic
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay, find_direct_way
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay, find_direct_way
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.sql import session_settings
+from tidegate.spark_consumer.sinks.tables import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -266,7 +266,7 @@ def test_what_delta_rs_cannot_merge_as_spark_does_is_left_to_spark(kit, tmp_path
         for n in range(1, 2_000)
     ]
     output.sinks[1].write(kit.release(2, large, small=True))
-    limit = "tidegate.spark_consumer.sinks.delta.direct_way._MIRROR_BYTES_MAX"
+    limit = "tidegate.spark_consumer.sinks.delta.direct.way._MIRROR_BYTES_MAX"
     monkeypatch.setattr(limit, 5_000)
     kit.spark.sql(
         f"ALTER TABLE delta.`{folder}/{topics[FEATURE].table}` "

@@ -4,13 +4,18 @@ import deltalake
 import pyarrow
 import pytest
 
-from tidegate.spark_consumer.sinks.delta import direct_merge
-from tidegate.spark_consumer.sinks.delta.changelog_reader import as_type
-from tidegate.spark_consumer.sinks.delta.fold import captured_flag, fold, fold_each, folded_value
-from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
-from tidegate.spark_consumer.sinks.delta.merging import key_struct
-from tidegate.spark_consumer.sinks.delta.row_fold import fold_each_row
-from tidegate.spark_consumer.sinks.sql_names import double_quoted, quoted
+from tidegate.spark_consumer.sinks.merge import mirror
+from tidegate.spark_consumer.sinks.merge.fold import (
+    captured_flag,
+    fold,
+    fold_each,
+    fold_each_row,
+    folded_value,
+)
+from tidegate.spark_consumer.sinks.merge.mirror import merge_clauses
+from tidegate.spark_consumer.sinks.merge.scope import key_struct
+from tidegate.spark_consumer.sinks.spark_types import as_type
+from tidegate.spark_consumer.sinks.sql import double_quoted, quoted
 
 pytestmark = pytest.mark.spark
 
@@ -163,9 +168,7 @@ def test_marks_in_names_are_parts_of_them(kit):
 
     table = deltalake.DeltaTable(path)
     source = pyarrow.table({"key_0": pyarrow.array([1], pyarrow.int32()), "text": ["newer"]})
-    merger = table.merge(
-        source, direct_merge.same_key(source, [key]), source_alias="s", target_alias="t"
-    )
+    merger = table.merge(source, mirror.same_key(source, [key]), source_alias="s", target_alias="t")
     value = f"CASE WHEN t.{double_quoted(a)} = 'new' THEN s.text ELSE t.{double_quoted(a)} END"
     merger.when_matched_update({double_quoted(a): value}).execute()
     assert {row[key]: row[a] for row in table.to_pyarrow_table().to_pylist()} == {

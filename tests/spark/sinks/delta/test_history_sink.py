@@ -14,12 +14,12 @@ from tests.spark.sinks.delta.outputs import MERGING, Output, examples
 from tests.topics import Change, Topic
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.spark_consumer.errors import FilteredMirror, ForeignChange
-from tidegate.spark_consumer.sinks.delta import history_sink as module
-from tidegate.spark_consumer.sinks.delta import mirror as mirror_module
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+from tidegate.spark_consumer.sinks.merge import history as module
+from tidegate.spark_consumer.sinks.merge import mirror as mirror_module
 from tidegate.spark_consumer.sinks.port import MergingSink
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -440,7 +440,7 @@ def test_only_current_versions_count_for_what_delta_rs_may_rewrite(
     files = DirectTable(f"{output.folder}/history/t")
     current = sum(size for _, size in files.files({"is_current": True}))
     assert current < sum(size for _, size in files.files()) / 2
-    limit = "tidegate.spark_consumer.sinks.delta.direct_way._MIRROR_BYTES_MAX"
+    limit = "tidegate.spark_consumer.sinks.delta.direct.way._MIRROR_BYTES_MAX"
     monkeypatch.setattr(limit, current)
     output.write(2, topic, [update(2_000, 199, b=1)], small=True)
     monkeypatch.setattr(limit, 100)

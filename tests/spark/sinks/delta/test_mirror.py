@@ -12,13 +12,16 @@ from tests.spark.sinks.delta.outputs import HISTORIES, PlainMirror, examples
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.errors import FilteredMirror
-from tidegate.spark_consumer.sinks.delta import mirror
-from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
-from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
-from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.partitions import refuse_lost_texts, refuse_lost_values
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
+from tidegate.spark_consumer.sinks.delta.layout import (
+    TableLayout,
+    refuse_lost_texts,
+    refuse_lost_values,
+)
+from tidegate.spark_consumer.sinks.merge import mirror
+from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.sql import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -183,7 +186,7 @@ def test_a_fold_of_few_changes_is_not_compiled_and_its_merge_is(kit, monkeypatch
 
     noting(mirror, "_folded")
     noting(mirror, "_merge")
-    monkeypatch.setattr("tidegate.spark_consumer.sinks.session_settings._FEW_ROWS", 2)
+    monkeypatch.setattr("tidegate.spark_consumer.sinks.sql._FEW_ROWS", 2)
     tables = [kit.Topic(name, {1: COLUMNS}, ["id"]) for name in ("t", "u")]
     with session_settings(kit.spark, {compiles: "FALLBACK"}):
         sink = opened(kit)

@@ -10,14 +10,16 @@ from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS, HEADER_TYPE
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.sinks.delta.changelog_reader import ORDINALS
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.dead_letters import DeltaDeadLetters
-from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
-from tidegate.spark_consumer.sinks.delta.incomplete import IncompleteTables
-from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
-from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents
-from tidegate.spark_consumer.sinks.delta.side_table import append_once
+from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
+from tidegate.spark_consumer.sinks.delta.side_tables import (
+    DeltaDeadLetters,
+    DeltaLateEvents,
+    DeltaLateTable,
+    append_once,
+)
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
+from tidegate.spark_consumer.sinks.merge.sink import IncompleteTables
+from tidegate.spark_consumer.sinks.tables import Commit
 from tidegate.spark_consumer.spark import sink_factory
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

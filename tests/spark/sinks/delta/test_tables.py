@@ -26,19 +26,18 @@ from tidegate.spark_consumer.core.compaction import CompactionLimits
 from tidegate.spark_consumer.errors import ReleaseVacuumed
 from tidegate.spark_consumer.sinks.delta.as_of import as_of
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
-from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
-from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.delta.log_transactions import state_files
+from tidegate.spark_consumer.sinks.delta.log_files import DeltaHistory, state_files
 from tidegate.spark_consumer.sinks.delta.maintenance import TableMaintenance, VacuumPolicy
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.side_tables import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
+from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.sql import session_settings
+from tidegate.spark_consumer.sinks.tables import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -139,14 +138,14 @@ def test_files_of_a_merge_are_counted_by_the_size_of_the_partition_that_it_rewri
     )
     assert sizes[False] > 20 * sizes[True]
     monkeypatch.setattr(
-        "tidegate.spark_consumer.sinks.delta.tables._REWRITTEN_FILE_BYTES", sizes[True] // 2
+        "tidegate.spark_consumer.sinks.tables._REWRITTEN_FILE_BYTES", sizes[True] // 2
     )
 
     def files(rows=1, **part):
         return tables.files_of_merge(kit.spark, "t", rows=rows, part=part)
 
     assert (files(is_new=True), files(is_new=False) > 40, files() > 42) == (3, True, True)
-    module = "tidegate.spark_consumer.sinks.delta.tables"
+    module = "tidegate.spark_consumer.sinks.tables"
     monkeypatch.setattr(f"{module}._REWRITTEN_FILE_BYTES", 10**9)
     monkeypatch.setattr(f"{module}._REWRITTEN_FILE_ROWS", 10)
     assert files(rows=1_000) == 101

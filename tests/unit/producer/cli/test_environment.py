@@ -17,7 +17,7 @@ from tidegate.producer.backfill.read_partition import ReadPartition, read_token
 from tidegate.producer.cli import environment
 from tidegate.producer.cli.environment import find_environment
 from tidegate.producer.cli.parts import Parts
-from tidegate.producer.cli.source import OpenedSource, open_spanner
+from tidegate.producer.cli.source import OpenedSource, open_files, open_spanner
 from tidegate.producer.cli.stream_settings import (
     backfill_tables,
     filter_of,
@@ -37,7 +37,6 @@ from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.progress import ChildPartition, DataTopic, ProgressRecord, TableAdded
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
-from tidegate.spark_consumer.sinks.datastream import open_files
 
 LONG_AGO = "2001-01-01T00:00:00Z"
 PATIENCE_S = 20.0

@@ -28,8 +28,8 @@ from tidegate.producer.datastream.errors import (
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE
 from tidegate.producer.datastream_source.server_order import ServerOrder
 from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
-from tidegate.spark_consumer.sinks.delta.late_events import is_late
-from tidegate.spark_consumer.sinks.delta.newest import newest_rows
+from tidegate.spark_consumer.sinks.delta.side_tables import is_late
+from tidegate.spark_consumer.sinks.merge.fold import newest_rows
 
 FIRST = START_MS * 1_000 // US_PER_MINUTE
 NAMES = {

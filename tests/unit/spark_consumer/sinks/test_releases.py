@@ -26,7 +26,6 @@ from tidegate.spark_consumer.sinks.manifest import (
     read_manifest,
     write_manifest,
 )
-from tidegate.spark_consumer.sinks.observed import observed
 from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.release_writer import (
     merge_mirrors,
@@ -34,7 +33,7 @@ from tidegate.spark_consumer.sinks.release_writer import (
     write_release,
 )
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows, find_undecodable
-from tidegate.spark_consumer.sinks.session_settings import NOT_COMPILED, for_rows, session_settings
+from tidegate.spark_consumer.sinks.sql import NOT_COMPILED, for_rows, observed, session_settings
 
 NAMES = [column.split()[0] for column in ROWS_SCHEMA.split(", ")]
 COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "at": "TIMESTAMP", "u": "UUID"}

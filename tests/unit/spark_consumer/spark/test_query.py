@@ -26,12 +26,11 @@ from tidegate.spark_consumer.errors import (
     DataTopicChanged,
     WriterReplaced,
 )
-from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
-from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
-from tidegate.spark_consumer.sinks.datastream.sink import FileSettings
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+from tidegate.spark_consumer.sinks.delta.catalog import NamedSink
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.delta.named_sink import NamedSink
+from tidegate.spark_consumer.sinks.files.datastream import FileSettings
+from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits
 from tidegate.spark_consumer.sinks.port import MergingSink, TableSink
 from tidegate.spark_consumer.spark import query, sink_factory
 from tidegate.spark_consumer.spark.failures import (
@@ -103,7 +102,7 @@ def test_what_the_disk_refuses_is_named_with_its_cause(tmp_path):
         (tmp_path / "file" / "t").read_bytes()
 
     of_delta_rs = raised_in("anywhere", create)
-    of_the_system = raised_in(f"{PACKAGE}delta.direct_files", open_file)
+    of_the_system = raised_in(f"{PACKAGE}delta.direct.files", open_file)
     assert not isinstance(of_delta_rs, OSError)
     for failure in (of_delta_rs, of_the_system):
         found = named(failure)
@@ -118,18 +117,18 @@ def test_other_errors_are_not_taken_for_the_disks():
     # What delta-rs calls every error of its own.
     plan = "Generic DeltaTable error: External error: Generic error: Schema error: No field named a"
     for failure in (
-        raised_in(f"{PACKAGE}delta.changelog", raises(GONE)),
-        raised_in(f"{PACKAGE}delta.changelog", raises(TimeoutError("the JVM"))),
+        raised_in(f"{PACKAGE}append", raises(GONE)),
+        raised_in(f"{PACKAGE}append", raises(TimeoutError("the JVM"))),
         raised_in(f"{PACKAGE}function", raises(OSError("a user's function"))),
-        raised_in(f"{PACKAGE}delta.direct_table", raises(CommitFailedError("a conflict"))),
-        raised_in(f"{PACKAGE}delta.direct_table", raises(DeltaError(plan))),
+        raised_in(f"{PACKAGE}delta.direct.table", raises(CommitFailedError("a conflict"))),
+        raised_in(f"{PACKAGE}delta.direct.table", raises(DeltaError(plan))),
         OSError("from nowhere"),
     ):
         require_storage(failure)
         assert named(failure) is failure
     # An object store that refuses is named within an error of delta-rs.
     text = "Generic DeltaTable error: External error: Generic S3 error: 503 Slow Down"
-    refused = raised_in(f"{PACKAGE}delta.direct_table", raises(DeltaError(text)))
+    refused = raised_in(f"{PACKAGE}delta.direct.table", raises(DeltaError(text)))
     assert isinstance(named(refused), UnreachableError)
 
 

@@ -41,11 +41,17 @@ from tidegate.schemas.errors import ConfigError, InvariantViolation, SchemaError
 from tidegate.schemas.output_form import Envelope, ValueFormat
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.errors import CheckpointMismatch, UndecodableRecord
-from tidegate.spark_consumer.sinks.datastream.begun_releases import KEPT, BegunReleases
-from tidegate.spark_consumer.sinks.datastream.event_encoder import EventEncoder, database_of
-from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat, avro_file, json_file
-from tidegate.spark_consumer.sinks.datastream.json_fields import json_field
-from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits, OpenFiles
+from tidegate.spark_consumer.sinks.files.datastream import KEPT, BegunReleases
+from tidegate.spark_consumer.sinks.files.events import (
+    EventEncoder,
+    FileFormat,
+    FileLimits,
+    OpenFiles,
+    avro_file,
+    database_of,
+    json_field,
+    json_file,
+)
 from tidegate.spark_consumer.sinks.port import TableVersion
 from tidegate.spark_consumer.sinks.row_decoding import RowDecoder
 

@@ -22,7 +22,7 @@ from tidegate.schemas.change_schema import key_schema, value_schema
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
+from tidegate.spark_consumer.sinks.files.events import FileFormat
 from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 
 TABLE = TableSchema(

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow
 from deltalake import DeltaTable
 
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 
 UTC_US = pyarrow.timestamp("us", "UTC")
 MOMENT = datetime(2026, 5, 1, 12, 0, 0, 999_999, UTC)

@@ -10,9 +10,9 @@ from tests.simulation.delta import DeltaCommit, DeltaTable
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.spark_consumer.errors import ForeignChange, TableMissing
 from tidegate.spark_consumer.sinks.delta import commit_log
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, TableCommit
-from tidegate.spark_consumer.sinks.delta.history import parse_commit
-from tidegate.spark_consumer.sinks.delta.log_transactions import state_files
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog, TableCommit
+from tidegate.spark_consumer.sinks.delta.log_files import parse_commit, state_files
+from tidegate.spark_consumer.sinks.tables import Commit
 
 
 def release(number, *, query_id="q", sink="mirror", through_us=None):

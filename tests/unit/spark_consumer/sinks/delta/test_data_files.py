@@ -27,30 +27,30 @@ from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.spark_consumer.core.compaction import CompactionLimits, DataFile
 from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.sinks.delta import maintenance as module
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
-from tidegate.spark_consumer.sinks.delta.direct_files import DirectFiles
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-from tidegate.spark_consumer.sinks.delta.file_bounds import paths_without
-from tidegate.spark_consumer.sinks.delta.file_rows import (
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
+from tidegate.spark_consumer.sinks.delta.direct.files import (
+    DirectFiles,
     OtherColumns,
     aligned,
     plain_schema,
     statistics,
 )
-from tidegate.spark_consumer.sinks.delta.history import parse_commit
-from tidegate.spark_consumer.sinks.delta.maintenance import (
-    TableMaintenance,
-    VacuumPolicy,
-    find_maintenance,
-)
-from tidegate.spark_consumer.sinks.delta.partitions import (
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable, paths_without
+from tidegate.spark_consumer.sinks.delta.layout import (
     is_other_path,
     refuse_lost_values,
     text_columns,
     unequal_columns,
 )
-from tidegate.spark_consumer.sinks.vacuumed import KeptVersions, VacuumedVersions, kept_versions
+from tidegate.spark_consumer.sinks.delta.log_files import parse_commit
+from tidegate.spark_consumer.sinks.delta.maintenance import (
+    TableMaintenance,
+    VacuumPolicy,
+    find_maintenance,
+)
+from tidegate.spark_consumer.sinks.manifest import KeptVersions, VacuumedVersions, kept_versions
+from tidegate.spark_consumer.sinks.tables import Commit
 
 ORDER = ("release", "ordinal")
 LONG, TEXT = pyarrow.int64(), pyarrow.string()

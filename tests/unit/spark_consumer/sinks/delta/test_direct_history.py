@@ -30,13 +30,16 @@ from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import unframe
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.direct_history import merge_rows, stage_rows
-from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
-from tidegate.spark_consumer.sinks.delta.newest import is_ordered_by_column, newest_rows
-from tidegate.spark_consumer.sinks.delta.row_fold import fold_each_row, fold_rows
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+from tidegate.spark_consumer.sinks.merge.fold import (
+    fold_each_row,
+    fold_rows,
+    is_ordered_by_column,
+    newest_rows,
+)
+from tidegate.spark_consumer.sinks.merge.mirror import merge_folded
+from tidegate.spark_consumer.sinks.merge.versions import HistoryColumns, merge_rows, stage_rows
+from tidegate.spark_consumer.sinks.tables import Commit
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEYS = ("id", "k")

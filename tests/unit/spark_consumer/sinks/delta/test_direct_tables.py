@@ -20,12 +20,10 @@ from tests.unit.spark_consumer.sinks.delta.delta_building import (
     rows_of,
 )
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-from tidegate.spark_consumer.sinks.delta.refused_writes import named_refusals
-from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table
+from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+from tidegate.spark_consumer.sinks.merge.fold import FoldedRow
+from tidegate.spark_consumer.sinks.merge.mirror import merge_folded, unmatched_updates
+from tidegate.spark_consumer.sinks.tables import Commit, for_each_table, named_refusals
 
 FIRST, SECOND = (Commit("query-1", "changelog", n, 1_000 * n) for n in range(2))
 

@@ -26,8 +26,8 @@ from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.errors import CheckpointMismatch
+from tidegate.spark_consumer.sinks.delta.adoption import prove_output
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
-from tidegate.spark_consumer.sinks.delta.output_proof import prove_output
 
 TIMES_US = (10, 20, 30, 40, 50, 60)
 

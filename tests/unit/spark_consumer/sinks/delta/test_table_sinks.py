@@ -30,22 +30,21 @@ from tests.unit.spark_consumer.sinks.memory_files import MemoryFiles
 from tidegate.schemas.errors import ConfigError, InvariantViolation, SchemaError
 from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.source_order import SOURCE_ORDER, SOURCE_TIMESTAMP
-from tidegate.spark_consumer.sinks.change_types import change_type
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
-from tidegate.spark_consumer.sinks.delta import tables as tables_module
+from tidegate.spark_consumer.sinks.delta.catalog import named
 from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader
-from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
-from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
-from tidegate.spark_consumer.sinks.delta.key_merge import key_merge, keyed_schema
-from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents, is_late
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
-from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_schema
-from tidegate.spark_consumer.sinks.delta.named_sink import named
-from tidegate.spark_consumer.sinks.delta.tables import SinkTables, as_nullable, for_each_table
+from tidegate.spark_consumer.sinks.delta.side_tables import DeltaLateEvents, is_late
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
-from tidegate.spark_consumer.sinks.port import MergingSink, TableVersion
-from tidegate.spark_consumer.sinks.sql_names import double_quoted, quoted, text_literal
+from tidegate.spark_consumer.sinks.merge.by_key import key_merge, keyed_schema
+from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
+from tidegate.spark_consumer.sinks.merge.mirror import merge_clauses
+from tidegate.spark_consumer.sinks.merge.scope import mirror_schema
+from tidegate.spark_consumer.sinks.merge.versions import HistoryColumns
+from tidegate.spark_consumer.sinks.port import CollectedTable, MergingSink, TableVersion
+from tidegate.spark_consumer.sinks.spark_types import as_nullable, change_type, lacks_columns
+from tidegate.spark_consumer.sinks.sql import double_quoted, quoted, text_literal
+from tidegate.spark_consumer.sinks.tables import for_each_table
 
 ROOT = Path(__file__).resolve().parents[5]
 
@@ -139,10 +138,10 @@ def test_every_level_of_a_schema_becomes_nullable():
     ],
 )
 def test_missing_columns_are_found_at_every_level(have, want, is_missing):
-    assert tables_module.lacks_columns(have, want, table="t") is is_missing
+    assert lacks_columns(have, want, table="t") is is_missing
     have, want = schema(r=schema(a=LongType())), schema(r=schema(a=StringType()))
     with pytest.raises(SchemaError, match=r"column='r\.a'.*bigint.*string"):
-        tables_module.lacks_columns(have, want, table="t")
+        lacks_columns(have, want, table="t")
 
 
 # ---------------------------------------------------------------- clauses and names in SQL
@@ -186,7 +185,7 @@ def test_every_name_is_quoted_and_no_other_module_quotes_one():
     assert "THEN t.`old``` END" in by_key.changed["`old```"]
     assert r"'c\'d'" in by_key.changed["`column_updates`"]
     # A name between marks of an f-string ends at a mark of its own.
-    sources = [one for one in (ROOT / "spark_consumer").rglob("*.py") if one.stem != "sql_names"]
+    sources = [one for one in (ROOT / "spark_consumer").rglob("*.py") if one.stem != "sql"]
     assert len(sources) > 100
     assert not [one for one in sources if re.search(r"`\{[^}]*\}`|[ts]\.\"\{", one.read_text())]
 
@@ -241,7 +240,7 @@ def test_the_first_error_is_raised_after_all_tables_were_tried(monkeypatch):
     for_each_table(None, ["a"], written.append)  # in this thread
     for_each_table(None, [], written.append)
     assert written == ["a"]
-    monkeypatch.setattr(tables_module, "inheritable_thread_target", lambda _: lambda write: write)
+    monkeypatch.setattr("pyspark.inheritable_thread_target", lambda _: lambda write: write)
 
     def write(name):
         written.append(name)

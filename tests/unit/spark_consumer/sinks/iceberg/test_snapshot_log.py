@@ -6,13 +6,13 @@ import pytest
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.errors import ForeignChange, TableMissing
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import (
     IcebergSnapshot,
     SnapshotLog,
     owner_properties,
     release_properties,
 )
+from tidegate.spark_consumer.sinks.tables import Commit
 
 
 def commit(release, *, query_id="q", through_us=None):

@@ -17,8 +17,7 @@ from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.errors import ReleaseUnconfirmed, WriterReplaced
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, TopicOrder
-from tidegate.spark_consumer.sinks.kafka.release_record import TRANSACTIONS, ReleaseRecord
-from tidegate.spark_consumer.sinks.kafka.transaction_record import transaction_record
+from tidegate.spark_consumer.sinks.kafka.port import TRANSACTIONS, ReleaseRecord, transaction_record
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

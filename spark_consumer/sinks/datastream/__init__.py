@@ -1,1 +1,0 @@
-"""Files in the layout of Google's Datastream."""

@@ -1,0 +1,1 @@
+"""The way into Delta tables without Spark."""

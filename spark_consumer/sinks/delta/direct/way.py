@@ -1,0 +1,246 @@
+"""Whether delta-rs may write the tables of an output, and the tables that it may not.
+
+Spark writes what delta-rs cannot: an output that it does not reach, a table with a feature of
+Delta's that ours do not have, a mirror that is large or has timestamps in Spark's form.  Both leave
+the same tables, so any release may go either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import merge
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from tidegate.program.extras import is_installed
+from tidegate.spark_consumer.checkpoint.store_access import StoreAccess
+from tidegate.spark_consumer.core.cadence import CHANGELOG
+from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace, OnlySpark, find_place
+from tidegate.spark_consumer.sinks.delta.layout import unequal_columns
+from tidegate.spark_consumer.sinks.manifest import Manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+
+
+_MIRROR_BYTES_MAX = 256 * 1024**2
+"""delta-rs rewrites a mirror in this process; Spark spreads it over its tasks and to disk."""
+
+_ROWS_MAX, _BYTES_MAX = 10_000, 16 * 1024**2
+
+_COMPRESSION = 4
+"""How much smaller a changelog's files are than what they hold, at most by this estimate."""
+
+_KEYS_OF_SPARK = frozenset({"float", "double"})
+"""For Spark, NaN equals NaN and 0 equals -0; not so in a join of delta-rs."""
+
+_log = structlog.get_logger(__name__)
+
+
+def find_direct_way(
+    output: str, *, rows_max: int, bytes_max: int = _BYTES_MAX, access: StoreAccess | None = None
+) -> DirectWay | None:
+    """Return how small releases are written without Spark, or None; logs once what it found.
+
+    `output` is an absolute path or URI, `rows_max` the changes of the largest small release, and
+    `bytes_max` the size of their keys and values.  `access` is how Spark's session reaches an
+    output in an object store; raises UnreachableError if it does not.
+    """
+    missing = [name for name in ("deltalake", "pyarrow") if not is_installed(name)]
+    if not rows_max:
+        reason = "small_release_rows_max is 0"
+    elif missing:
+        reason = f"not installed: {', '.join(missing)}"
+    else:
+        try:
+            return DirectWay(find_place(output, access), rows_max=rows_max, bytes_max=bytes_max)
+        except OnlySpark as found:
+            reason = str(found)
+    _log.info("small releases are written by Spark", reason=reason)
+    return None
+
+
+class DirectWay:
+    """Opens the tables of an output for delta-rs; blocks while it reads their logs."""
+
+    def __init__(
+        self, place: DirectPlace, *, rows_max: int = _ROWS_MAX, bytes_max: int = _BYTES_MAX
+    ) -> None:
+        """Take where the output is, and how large a small release is."""
+        self.rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._place = place
+        self._known_files: set[str] = set()
+        self._refused: set[tuple[str, str]] = set()
+
+    def create(
+        self,
+        path: str,
+        *,
+        schema: StructType,
+        properties: Mapping[str, str],
+        metadata: str,
+        partitioned_by: Sequence[str] = (),
+    ) -> None:
+        """Create a table unless it exists; `metadata` is the text of the commit's `userMetadata`.
+
+        In a young JVM Spark takes seconds for each.
+        """
+        from tidegate.spark_consumer.sinks.delta.direct.table import (  # noqa: PLC0415 - optional
+            DirectTable,
+        )
+
+        place = self._place
+        DirectTable.create(
+            f"{place.address}/{path}",
+            schema=schema.json(),
+            properties=properties,
+            metadata=metadata,
+            partitioned_by=partitioned_by,
+            options=place.options(),
+        )
+
+    def table(
+        self, path: str, *, schema: StructType, version: int | None = None
+    ) -> DirectTable | None:
+        """Return a table to read or append to, or None if only Spark may.
+
+        `path` is relative to the output.  `schema` are the columns that are written.
+        """
+        table = self._opened(path, version)
+        if not table.is_plain:
+            self._refuse(path, "the table has features of Delta's")
+            return None
+        if not _holds(table.schema, schema):
+            self._refuse(path, "the table spells its columns in another way")
+            return None
+        if _has_more(table.schema, schema):
+            self._refuse(path, "the table has columns besides ours")
+            return None
+        return table
+
+    def changes(self, path: str, *, after: int, through: int) -> list[dict[str, Any]] | None:
+        """Return a changelog's rows of the releases after one up to another, in any order.
+
+        Values are Python's.  None if only Spark may read them, or if there may be too many bytes.
+        """
+        table = self._opened(path)
+        if not table.is_plain:
+            self._refuse(path, "the table has features of Delta's")
+            return None
+        files = table.files_of("release", above=after, through=through)
+        if sum(size for _, size in files) * _COMPRESSION > self._bytes_max:
+            return None
+        return [
+            row
+            for file, _ in files
+            for row in table.content(file)
+            if after < row["release"] <= through
+        ]
+
+    def mirror(
+        self,
+        path: str,
+        *,
+        schema: StructType,
+        keys: Sequence[str],
+        version: int | None = None,
+        part: Mapping[str, Any] | None = None,
+    ) -> DirectTable | None:
+        """Return a table to merge into, or None if only Spark may; as `table`.
+
+        Where a merge changes the rows of one partition only, `part` names it, by column.
+        """
+        if _KEYS_OF_SPARK & {schema[key].dataType.typeName() for key in keys}:
+            self._refuse(path, "a key is a floating-point number")
+            return None
+        table = self.table(path, schema=schema, version=version)
+        if table is None:
+            return None
+        if unequal_columns(schema, table.partition_columns):
+            self._refuse(path, "the table is partitioned by a type that delta-rs writes otherwise")
+            return None
+        if table.partition_columns and table.has_other_paths:
+            self._refuse(path, "a partition has a name that is not ASCII")
+            return None
+        files = table.files(part)
+        if sum(size for _, size in files) > _MIRROR_BYTES_MAX:
+            self._refuse(path, f"the table is larger than {_MIRROR_BYTES_MAX} bytes")
+            return None
+        if "timestamp" in schema.simpleString() and self._has_long_timestamps(table, files):
+            self._refuse(path, "the table has timestamps of 96 bits")
+            return None
+        return table
+
+    def _opened(self, path: str, version: int | None = None) -> DirectTable:
+        from tidegate.spark_consumer.sinks.delta.direct.table import (  # noqa: PLC0415 - optional
+            DirectTable,
+        )
+
+        place = self._place
+        return DirectTable(f"{place.address}/{path}", version=version, options=place.options())
+
+    def _has_long_timestamps(self, table: DirectTable, files: Sequence[tuple[str, int]]) -> bool:
+        new = [file for file, _ in files if file not in self._known_files]
+        if any(table.has_long_timestamps(file) for file in new):
+            return True
+        self._known_files.update(new)
+        return False
+
+    def _refuse(self, path: str, reason: str) -> None:
+        if (path, reason) not in self._refused:
+            self._refused.add((path, reason))
+            _log.info("small releases of a table are written by Spark", table=path, reason=reason)
+
+
+def _holds(have: Any, want: StructType) -> bool:
+    """Whether a table has each field under exactly its name; Arrow would leave others out."""
+    from pyspark.sql.types import StructType as Record  # noqa: PLC0415 - where Spark runs
+
+    fields = {field.name: field.type for field in have}
+    return all(
+        field.name in fields
+        and (
+            not isinstance(field.dataType, Record)
+            or _holds(fields[field.name].fields, field.dataType)
+        )
+        for field in want
+    )
+
+
+def _has_more(have: Any, want: StructType) -> bool:
+    """Whether a table that holds each field has others too, which delta-rs would not leave null."""
+    from pyspark.sql.types import StructType as Record  # noqa: PLC0415 - where Spark runs
+
+    fields = {field.name: field.type for field in have}
+    return len(fields) > len(want) or any(
+        isinstance(field.dataType, Record) and _has_more(fields[field.name].fields, field.dataType)
+        for field in want
+    )
+
+
+_PLACE = itemgetter("ordinal")
+
+
+def release_rows(
+    direct: DirectWay, manifest: Manifest, tables: Collection[str] = ()
+) -> Iterator[Mapping[str, Any]] | None:
+    """Return a release's changes over its tables in commit order, each with its `table`.
+
+    `tables` are those that are wanted; empty: all.  Values are Python's.  None if the release may
+    be too large for `direct`, or only Spark can read one of the tables.
+    """
+    rows: list[list[Mapping[str, Any]]] = []
+    for table, sinks in manifest.tables.items():
+        version = sinks.get(CHANGELOG)
+        if version is None or not version.rows or (tables and table not in tables):
+            continue
+        found = direct.changes(version.path, after=manifest.release - 1, through=manifest.release)
+        if found is None:
+            return None
+        rows.append(sorted(({**one, "table": table} for one in found), key=_PLACE))
+    return merge(*rows, key=_PLACE)

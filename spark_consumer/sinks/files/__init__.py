@@ -1,0 +1,1 @@
+"""Files of changes: Parquet, and the layout of Google's Datastream."""

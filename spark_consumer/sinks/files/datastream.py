@@ -1,0 +1,352 @@
+"""Every change as an event in a file, in the layout of Google's Datastream.
+
+`<output>/datastream_files/<object>/yyyy/mm/dd/hh/mm/<release, 12 digits>-<number, 5 digits>.avro`,
+or `.jsonl` or `.jsonl.gz`.
+
+- A file appears whole and under its last name, or not at all, and never changes.
+- Its events are in commit order; so are files of an object by their paths, over all releases.
+- A release that is repeated writes the same files under the same names: its minute, form and limits
+  are recorded before the first one, and a repeated release asks the record, not the clock or the
+  settings.  Of two runs that begin a release at the same time one writes the record, and both
+  follow it.
+- Files are in the folder of the minute in which their release was begun, as Datastream's are in
+  that in which they were written.
+- A release is published by its manifest.  A reader that wants nothing of an unfinished one takes
+  the files whose release has a manifest.
+
+Changes are encoded in this process, one after the other, in the order of their ordinals: a file's
+end, its bytes and its name depend on nothing else (docs/decisions/datastream-files.md).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from tidegate.schemas.errors import ConfigError, invariant
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table
+from tidegate.spark_consumer.errors import CheckpointMismatch
+from tidegate.spark_consumer.sinks.files.events import (
+    EventEncoder,
+    EventsFile,
+    FileFormat,
+    FileLimits,
+    OpenFiles,
+    avro_file,
+    json_file,
+)
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
+from tidegate.spark_consumer.sinks.row_decoding import RowDecoder
+
+KEPT = 1_000
+"""Records of so many releases are kept: a run that was replaced may still be at an older one."""
+
+_S_PER_MINUTE = 60
+_RECORD = re.compile(r"([0-9]{12,})\.json", re.ASCII)
+
+
+class RecordFolder(Protocol):
+    """The output, as far as records need it."""
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return a file's content, or None if there is no such file."""
+        ...
+
+    def create_json(self, name: str, content: object) -> bool:
+        """Write a file if it does not exist; return whether this call wrote it."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, sorted; empty if it does not exist."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files; missing ones are no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BegunRelease:
+    """A release whose files may be written."""
+
+    query_id: str
+    release: int
+    minute: int
+    """Since 1970: that of the folder of all its files."""
+    format: str
+    rows_max: int
+    bytes_max: int
+
+
+class BegunReleases:
+    """The records of one output."""
+
+    def __init__(
+        self,
+        output: RecordFolder,
+        *,
+        folder: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`folder` is the records' own in the output; `clock` returns seconds since 1970."""
+        self._output = output
+        self._folder = folder
+        self._clock = clock
+        self._last_minute = 0
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Read the newest record; refuse files of another query, or ahead of its checkpoint.
+
+        Raises ConfigError.
+        """
+        found = map(_RECORD.fullmatch, self._output.names(self._folder))
+        numbers = sorted(int(one[1]) for one in found if one is not None)
+        if not numbers:
+            return
+        newest = self._read(numbers[-1])
+        if newest is None:
+            return
+        if newest.query_id != query_id:
+            raise ConfigError(
+                "the Datastream files of this output belong to another query",
+                hint="Use the checkpoint that they were written with, or a new output",
+                found=newest.query_id,
+                expected=query_id,
+            )
+        if newest.release > release_max:
+            raise ConfigError(
+                "the Datastream files of this output are ahead of the checkpoint",
+                hint="Restore the checkpoint's newest state, or use a new output and checkpoint",
+                found=newest.release,
+                expected=release_max,
+            )
+        self._last_minute = newest.minute
+        self._output.delete(self._name(one) for one in numbers if one <= numbers[-1] - KEPT)
+
+    def begin(
+        self, release: int, *, query_id: str, file_format: str, rows_max: int, bytes_max: int
+    ) -> tuple[BegunRelease, bool]:
+        """Return a release's record, and whether it was begun before; minutes never fall."""
+        found = self._read(release)
+        if found is None:
+            minute = max(int(self._clock()) // _S_PER_MINUTE, self._last_minute)
+            begun = BegunRelease(query_id, release, minute, file_format, rows_max, bytes_max)
+            if self._output.create_json(self._name(release), asdict(begun)):
+                self._last_minute = minute
+                return begun, False
+            found = self._read(release)
+        if found is None or found.query_id != query_id:
+            raise ConfigError(
+                "another query writes Datastream files to this output",
+                hint="Give each query an output of its own",
+                release=release,
+            )
+        self._last_minute = max(found.minute, self._last_minute)
+        return found, True
+
+    def finish(self, release: int) -> None:
+        """Forget a release so far back that no run can be at it."""
+        self._output.delete([self._name(release - KEPT)])
+
+    def _name(self, release: int) -> str:
+        return f"{self._folder}/{release:012d}.json"
+
+    def _read(self, release: int) -> BegunRelease | None:
+        name = self._name(release)
+        content = self._output.read_json(name)
+        if content is None:
+            return None
+        try:
+            return BegunRelease(**content)
+        except TypeError as error:
+            raise CheckpointMismatch(
+                "a record of begun Datastream files is not as Tidegate writes it",
+                hint=(
+                    "Restore checkpoint and output of one moment, or use a new "
+                    "output and checkpoint"
+                ),
+                file=name,
+                cause=str(error),
+            ) from error
+
+
+DATASTREAM_FILES = "datastream_files"
+"""Name of the sink, and its folder in the output."""
+
+_RECORDS = f"_{DATASTREAM_FILES}"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class FilesFolder(RecordFolder, Protocol):
+    """The output, as far as the sink needs it."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write or replace a file, whole or not at all."""
+        ...
+
+    def written_ms(self, name: str) -> int | None:
+        """Return when a file was written last; None without it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """The settings for releases that are begun; one that was begun before keeps its own."""
+
+    format: FileFormat
+    limits: FileLimits
+
+
+class DatastreamFilesSink:
+    """Writes the files of a release; the output is as after one write however often it is."""
+
+    name = DATASTREAM_FILES
+
+    def __init__(
+        self,
+        output: FilesFolder,
+        settings: FileSettings,
+        *,
+        stream: Callable[[], str],
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Take the output of the query.
+
+        `stream` returns the change stream's full name, and is called before the first file; `clock`
+        returns seconds since 1970.
+        """
+        self._output = output
+        self._settings = settings
+        self._begun = (
+            BegunReleases(output, folder=_RECORDS)
+            if clock is None
+            else BegunReleases(output, folder=_RECORDS, clock=clock)
+        )
+        self._find_stream = stream
+        self._stream = ""
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Refuse files of another query, or ahead of this one's checkpoint, with ConfigError."""
+        self._begun.open(query_id=query_id, release_max=release_max)
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:
+        """Write the files that are not there yet; a table without a change gets none.
+
+        The versions that it returns are numbers of releases.  Raises ConfigError for a stream that
+        is not one of Spanner, and SchemaError for a value that no file can hold.
+        """
+        if not any(one.rows for one in release.tables.values()):
+            return {}
+        if not self._stream:
+            self._stream = self._find_stream()
+        tables = _Tables(release, self._stream)  # before anything is recorded
+        settings = self._settings
+        begun, is_repeated = self._begun.begin(
+            release.number,
+            query_id=release.query_id,
+            file_format=settings.format.value,
+            rows_max=settings.limits.rows_max,
+            bytes_max=settings.limits.bytes_max,
+        )
+        minute = (_EPOCH + timedelta(minutes=begun.minute)).strftime("%Y/%m/%d/%H/%M")
+        for file in tables.files(begun):
+            folder = f"{DATASTREAM_FILES}/{tables.name(file.topic)}/{minute}"
+            path = f"{folder}/{release.number:012d}-{file.number:05d}.{begun.format}"
+            if not is_repeated or self._output.written_ms(path) is None:
+                self._output.write(path, tables.content(file, begun, path))
+        self._begun.finish(release.number)
+        return {
+            one.schemas.table: TableVersion(
+                f"{DATASTREAM_FILES}/{one.schemas.table}/{minute}", release.number, one.rows
+            )
+            for one in release.tables.values()
+            if one.rows
+        }
+
+
+class _Tables:
+    """The changes of one release, table by table."""
+
+    def __init__(self, release: Release, stream: str) -> None:
+        self._release = release
+        schemas = by_table({topic: one.schemas for topic, one in release.tables.items()})
+        self._of_topic: dict[str, str] = {}
+        """The data topic of each topic that is read."""
+        for topic, one in schemas.items():
+            self._of_topic |= dict.fromkeys(one.read_from(topic), topic)
+        self._schemas: Mapping[str, TopicSchemas] = schemas
+        self._encoders = {
+            topic: EventEncoder(one, stream=stream)
+            for topic, one in schemas.items()
+            if release.tables[topic].rows
+        }
+
+    def name(self, topic: str) -> str:
+        return self._schemas[topic].table
+
+    def files(self, begun: BegunRelease) -> Iterator[EventsFile]:
+        """Yield the files as they end; one is in memory at a time, beside those that are open."""
+        is_avro = begun.format == FileFormat.AVRO
+        encode: dict[str, Callable[[Mapping[str, Any]], bytes]] = {
+            topic: one.avro if is_avro else one.json for topic, one in self._encoders.items()
+        }
+        open_files = OpenFiles(FileLimits(begun.rows_max, begun.bytes_max))
+        rows = dict.fromkeys(self._encoders, 0)
+        for topic, change in self._changes():
+            rows[topic] += 1
+            record = encode[topic](change)
+            yield from open_files.add(topic, record, value_bytes=change["value_bytes"])
+        yield from open_files.rest()
+        for topic, found in rows.items():
+            invariant(
+                found == self._release.tables[topic].rows,
+                "the records of a release are not as many as its changes",
+                release=self._release.number,
+                table=self.name(topic),
+                records=found,
+                changes=self._release.tables[topic].rows,
+            )
+
+    def content(self, file: EventsFile, begun: BegunRelease, path: str) -> bytes:
+        """Return a file's bytes; they depend on the query, its path and its events."""
+        if begun.format == FileFormat.AVRO:
+            name = f"{begun.query_id}/{path}"
+            return avro_file(file.records, self._encoders[file.topic].schema, name=name)
+        return json_file(file.records, is_compressed=begun.format == FileFormat.JSON_GZIP)
+
+    def _changes(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield each change with its table's data topic, in the order of the ordinals."""
+        number = self._release.number
+        decoders = {
+            topic: RowDecoder(self._schemas[topic], release=number) for topic in self._encoders
+        }
+        last = -1
+        for one in self._release.source_records():
+            invariant(
+                one.ordinal > last,
+                "the records of a release are not in commit order",
+                release=number,
+                ordinal=one.ordinal,
+                after=last,
+            )
+            last = one.ordinal
+            topic = self._of_topic[one.topic]
+            yield (
+                topic,
+                decoders[topic].decoded(
+                    {
+                        "topic": one.topic,
+                        "topic_partition": None,  # the batch finds the place of a bad record
+                        "offset": None,
+                        "ordinal": one.ordinal,
+                        "key": one.key,
+                        "value": one.value,
+                        "order_key": one.order_key,
+                        "origin": one.origin,
+                    }
+                ),
+            )

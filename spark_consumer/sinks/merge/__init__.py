@@ -1,0 +1,1 @@
+"""Tables of rows, merged: the mirror, the history, rows by key."""

@@ -1,0 +1,218 @@
+"""Every version of each row and when it was valid: a slowly changing dimension of type 2.
+
+`<output>/history/<table>` has the columns of the mirror, and `valid_from`, `valid_to` (which a
+prefix may precede): the commit
+timestamps of the change that made the version and of the one that ended it.  At any time `t` from
+the stream's start to the release that the table stands at, exactly one row of each key that existed
+then has `valid_from <= t AND (valid_to IS NULL OR t < valid_to)`.  The versions without an end are
+the mirror's rows.
+
+An INSERT opens a version and ends the one before it, an UPDATE opens one with the columns that it
+did not capture as they were, a DELETE ends one.  An UPDATE of a row that the table lacks (the
+stream started after the row's INSERT) opens none: it goes to `<output>/history_incomplete/<table>`.
+What a release does depends on the changes alone, never on how many releases are taken at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.types import StructType
+
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.core.cadence import HISTORY
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
+from tidegate.spark_consumer.sinks.merge.fold import fold_each_row
+from tidegate.spark_consumer.sinks.merge.scope import key_names, mirror_columns
+from tidegate.spark_consumer.sinks.merge.sink import DeltaMergingSink
+from tidegate.spark_consumer.sinks.merge.versions import (
+    HistoryColumns,
+    StagedRows,
+    merge_rows,
+    merge_staged,
+    stage,
+    stage_rows,
+)
+from tidegate.spark_consumer.sinks.port import AnyTable, CollectedTable
+from tidegate.spark_consumer.sinks.sql import free, observed, session_settings
+from tidegate.spark_consumer.sinks.tables import Commit, for_each_table
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A checkpointed frame of `stage`, and how many of its rows are versions and lost UPDATEs."""
+
+    frame: DataFrame
+    versions: int
+    lost: int
+
+
+class DeltaHistorySink(DeltaMergingSink):
+    """Merges into `<output>/history/<table>`.
+
+    `write` and `merge` also raise ConfigError for a table with a column of the name of one of ours.
+    """
+
+    name = HISTORY
+    incomplete = "history_incomplete"
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        output: str,
+        *,
+        direct: DirectWay | None = None,
+        accepted: Iterable[str] = (),
+        layout: TableLayout | None = None,
+        columns: HistoryColumns | None = None,
+    ) -> None:
+        """Take what `DeltaMergingSink` takes, and the names of our columns."""
+        self._columns = columns or HistoryColumns()
+        self._admitted: dict[str, TopicSchemas] = {}
+        super().__init__(
+            spark,
+            output,
+            direct=direct,
+            accepted=accepted,
+            layout=layout,
+            part=self._columns.current,
+        )
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Open as every merging sink; raises ConfigError for tables of another prefix."""
+        super().open(query_id=query_id, release_max=release_max)
+        for table in self._tables.names(Storage(self._spark, self._output)):
+            if self._tables.log(self._spark, table).exists:
+                found = self._tables.partition_columns(self._spark, table)
+                self._columns.require_same(found, table=table)
+                return  # one prefix is that of all
+
+    def admit(self, tables: Iterable[TopicSchemas]) -> None:
+        """Raise ConfigError for a table with a column of the name of one of ours."""
+        for schemas in tables:
+            if self._admitted.get(schemas.table) is not schemas:
+                self._columns.require_free(schemas)
+                self._admitted[schemas.table] = schemas
+
+    def _schema(self, one: AnyTable) -> StructType:
+        return self._columns.schema(one)
+
+    def _merge_directly(
+        self, opened: Mapping[str, tuple[CollectedTable, DirectTable]], *, commit: Commit
+    ) -> None:
+        staged: dict[str, StagedRows] = {}
+        for topic, (one, history) in opened.items():
+            if not history.has(commit):
+                columns, keys = mirror_columns(one.schemas), key_names(one.schemas)
+                folded = fold_each_row(one.changes, columns)
+                staged[topic] = stage_rows(
+                    history, folded, columns=columns, keys=keys, ours=self._columns
+                )
+        # First: whether the table lacks a row can be seen as long as it is without the release.
+        for topic, rows in staged.items():
+            one, _ = opened[topic]
+            lost = [change for change in one.changes if change["ordinal"] in rows.lost]
+            self._incomplete.append_rows(one, lost, commit=commit)
+
+        def merge(topic: str) -> None:
+            one, history = opened[topic]
+            columns, keys = mirror_columns(one.schemas), key_names(one.schemas)
+            rows = staged[topic].rows
+            merge_rows(history, rows, columns=columns, keys=keys, ours=self._columns, commit=commit)
+            self._tables.log(one.spark, one.schemas.table).follow()
+
+        for_each_table(self._spark, list(staged), merge)
+
+    def _merge_by_spark(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
+        spark = next(iter(tables.values())).spark
+        waiting = {topic: one for topic, one in tables.items() if not self._has(one, commit=commit)}
+        if not waiting:
+            return
+        files = self._files(waiting)
+        staged: dict[str, _Staged] = {}
+
+        def stage_table(topic: str) -> None:
+            staged[topic] = self._staged(waiting[topic])
+
+        def merge(topic: str) -> None:
+            if staged[topic].versions:
+                self._merge_table(waiting[topic], staged[topic].frame, files=files)
+
+        with session_settings(spark, {"spark.sql.shuffle.partitions": str(files)}):
+            for_each_table(spark, list(waiting), stage_table)
+        # First: whether the table lacks a row can be seen as long as it is without the release.
+        for topic, one in waiting.items():
+            if staged[topic].lost:
+                self._set_aside(one, staged[topic].frame, commit=commit)
+        with (
+            self._merging(spark, files=files, commit=commit),
+            # Delta would send all rows of a partition to one task, which writes one file.
+            session_settings(
+                spark, {"spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false"}
+            ),
+        ):
+            for_each_table(spark, list(waiting), merge)
+        for of_table in staged.values():
+            free(of_table.frame)
+
+    def _has(self, one: AnyTable, *, commit: Commit) -> bool:
+        """Whether the table has the release, by all commits up to now."""
+        log = self._tables.log(one.spark, one.schemas.table)
+        log.follow()
+        return log.written(commit) is not None
+
+    def _staged(self, one: AnyTable) -> _Staged:
+        spark, table = one.spark, one.schemas.table
+        # The version that was looked at: another run may commit the release in the meantime.
+        reader = spark.read.format("delta").option(
+            "versionAsOf", self._tables.log(spark, table).head
+        )
+        current = reader.load(self._tables.address(table)).where(F.col(self._columns.is_current))
+        seen = Observation()
+        frame = (
+            stage(
+                one.frame,
+                current,
+                columns=mirror_columns(one.schemas),
+                keys=key_names(one.schemas),
+                ours=self._columns,
+                rows=one.rows,
+            )
+            .observe(
+                seen,
+                F.count_if(F.col("closes") | F.col("opens")).alias("versions"),
+                F.count_if("is_lost").alias("lost"),
+            )
+            .localCheckpoint(eager=True)
+        )
+        counted = observed(seen)
+        return _Staged(frame, counted["versions"], counted["lost"])
+
+    def _set_aside(self, one: AnyTable, staged: DataFrame, *, commit: Commit) -> None:
+        """Append the UPDATEs of rows that the table lacks to the incomplete table."""
+        lost = staged.where("is_lost").select(F.col("ordinal").alias("of_ordinal")).alias("lost")
+        is_lost = F.expr("c.ordinal = lost.of_ordinal")
+        changes = one.frame.alias("c").join(lost, is_lost, "left_semi")
+        self._incomplete.append_frame(one, changes, commit=commit)
+
+    def _merge_table(self, one: AnyTable, staged: DataFrame, *, files: int) -> None:
+        table = one.schemas.table
+        merge_staged(
+            DeltaTable.forPath(one.spark, self._tables.address(table)),
+            staged,
+            columns=mirror_columns(one.schemas),
+            keys=key_names(one.schemas),
+            ours=self._columns,
+            files=files,
+        )
+        self._tables.log(one.spark, table).follow()

@@ -1,0 +1,351 @@
+"""The sinks that merge: what they share in every format, and the two ways into Delta tables.
+
+A subclass says which columns its tables have and how a release is merged into them, for Delta by
+delta-rs and by Spark.  Several releases at once come from the Delta changelog, as one with the
+number of the last.  Exactly once: a release that a table's commits name is not merged again.
+
+UPDATEs of rows that the tables lack go to side tables.  The stream began after these rows were
+inserted, so that the columns which an UPDATE did not capture are unknown.  Such UPDATEs are kept
+unchanged, with the release and the ordinal of their release.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from tidegate.spark_consumer.core.cadence import HISTORY
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+from tidegate.spark_consumer.sinks.delta.changelog_reader import ORDINALS, ChangelogReader
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables
+from tidegate.spark_consumer.sinks.merge.fold import DELETE, PATCH
+from tidegate.spark_consumer.sinks.merge.scope import MirrorScope, key_names, left_out
+from tidegate.spark_consumer.sinks.port import (
+    AnyTable,
+    CollectedTable,
+    Merge,
+    Release,
+    TableVersion,
+)
+from tidegate.spark_consumer.sinks.sql import free, session_settings
+from tidegate.spark_consumer.sinks.tables import Commit, MergedTables, OpenedTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+
+
+class IncompleteTables:
+    """Appends to `<output>/<name>/<table>`; `changes` counts what it has appended since `open`."""
+
+    def __init__(self, output: str, *, name: str, of: str, direct: DirectWay | None = None) -> None:
+        """Take the output's address, the name of the folder, and that of the sink that merges."""
+        self._tables = SinkTables(output, folder=name, sink=name, direct=direct)
+        self._name = name
+        self._of = of
+        self.changes = 0
+
+    def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
+        """Check every existing table, as `SinkTables.open` does."""
+        self._tables.open(spark, query_id=query_id, release_max=release_max)
+
+    def heads(self) -> dict[str, int]:
+        """Return the newest version of each table that was read, by its path in the output."""
+        return self._tables.heads()
+
+    def append_rows(
+        self, one: CollectedTable, changes: Sequence[Mapping[str, Any]], *, commit: Commit
+    ) -> None:
+        """Append changes of a small release, unless the table has those of the release."""
+        rows = [{**change, "ordinal": change["ordinal"] % ORDINALS} for change in changes]
+        self._append(
+            one,
+            len(rows),
+            lambda aside: self._tables.append_changes(
+                one, rows, commit=aside, frame=lambda: _as_released(_only(one.frame, changes))
+            ),
+            commit=commit,
+        )
+
+    def append_frame(self, one: AnyTable, changes: DataFrame, *, commit: Commit) -> None:
+        """Append changes of a release in commit order, unless the table has those of the release.
+
+        One job computes the frame.
+        """
+        rows = released(changes).localCheckpoint(eager=True)
+        self._append(
+            one,
+            rows.count(),
+            lambda aside: self._tables.append(rows, one.schemas.table, commit=aside),
+            commit=commit,
+        )
+        free(rows)
+
+    def _append(
+        self, one: AnyTable, count: int, append: Callable[[Commit], None], *, commit: Commit
+    ) -> None:
+        side, table = self._tables, one.schemas.table
+        aside = Commit(commit.query_id, self._name, commit.release, commit.through_us)
+        if count and side.log(one.spark, table).written(aside) is None:
+            side.prepare(one.spark, table, schema=one.schema, commit=aside)
+            append(aside)
+            self.changes += count
+            log = _log.bind(table=table, release=commit.release, changes=count)
+            if self._of == HISTORY:
+                log.warning("updates of rows that the history lacks", stored_in=side.path(table))
+            else:
+                log.warning("updates of rows that the mirror lacks", stored_in=side.path(table))
+
+
+def lost_updates(changes: DataFrame, folded: DataFrame, known: DataFrame) -> DataFrame:
+    """Return the UPDATEs among changes that change no row; `folded` is the fold of the same.
+
+    `known` has a column `key` with each key of the mirror, before these changes or after them: a
+    fold never inserts a key that it only updates.
+    """
+    # Under names of their own: Spark takes columns that both sides of a join have for one.
+    base = (F.col("key").alias("of_key"), F.col("base_ordinal").alias("after_ordinal"))
+    patched = folded.where(F.col("action") == PATCH).select(*base).alias("p")
+    unknown = patched.join(known.alias("m"), F.expr("p.of_key <=> m.key"), "left_anti")
+    after_delete = folded.where((F.col("action") == DELETE) & F.col("updated_after_base"))
+    lost = unknown.unionByName(after_delete.select(*base)).alias("lost")
+    return (
+        changes.alias("c")
+        .where("c.mod_type = 'UPDATE'")
+        .join(
+            lost,
+            F.expr("c.key <=> lost.of_key and c.ordinal > coalesce(lost.after_ordinal, -1)"),
+            "left_semi",
+        )
+    )
+
+
+def released(changes: DataFrame) -> DataFrame:
+    """Return changes in commit order, in one task, with the ordinals of their own releases."""
+    return _as_released(changes.coalesce(1).sortWithinPartitions("ordinal"))
+
+
+def _as_released(changes: DataFrame) -> DataFrame:
+    """Return changes of several releases with the ordinals that they were released with."""
+    return changes.withColumn("ordinal", F.col("ordinal") % ORDINALS)
+
+
+def _only(frame: DataFrame, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    ordinals = [row["ordinal"] for row in rows]
+    return frame.where(F.col("ordinal").isin(ordinals)).coalesce(1).sortWithinPartitions("ordinal")
+
+
+_Tables = TypeVar("_Tables", bound=MergedTables)
+_Side = TypeVar("_Side", bound=OpenedTables)
+
+
+class TableMergingSink(ABC, Generic[_Tables, _Side]):
+    """Merges into one table for each source table, with a side table; a `MergingSink`."""
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        output: str,
+        *,
+        tables: _Tables,
+        incomplete: _Side,
+        scope: MirrorScope,
+        direct: DirectWay | None = None,
+    ) -> None:
+        """Take the output's address, the tables, and the side tables.
+
+        `scope` says what the change stream may leave out, and `direct` is how small parts of the
+        changelog are read without Spark.
+        """
+        self._spark = spark
+        self._tables = tables
+        self._incomplete = incomplete
+        self._scope = scope
+        self._changelog = ChangelogReader(spark, output, direct=direct)
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
+        for tables in (self._tables, self._incomplete):
+            tables.open(self._spark, query_id=query_id, release_max=release_max)
+        self._changelog.open(query_id=query_id)
+
+    def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
+        """Merge several releases as `write` does one; raises also ChangesNotConserved.
+
+        That is for a changelog that does not hold what was released.
+        """
+        return self.write(self._changelog.release(merge))
+
+    def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
+        """Return the version of each of the tables at a release, of those that it had by then."""
+        found = {}
+        for schemas in tables:
+            log = self._tables.log(self._spark, schemas.table)
+            version = log.find_version(release) if log.exists else None
+            if version is not None:
+                path = self._tables.path(schemas.table)
+                found[schemas.table] = TableVersion(path, version, left_out=left_out(schemas))
+        return found
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:
+        """Merge what the tables lack; return every table's version at this release.
+
+        Raises SchemaError for a column whose type changed, and FilteredMirror if the change stream
+        leaves out what the tables need.
+        """
+        if not release.tables:
+            return {}
+        commit = Commit(release.query_id, self.name, release.number, release.through_us)
+        spark = next(iter(release.tables.values())).spark
+        for one in release.tables.values():
+            schema, table = self._schema(one), one.schemas.table
+            if one.rows or not self._tables.log(spark, table).exists:
+                self._scope.require(one.schemas, partial(self._tables.columns, spark, table))
+                self._tables.prepare(spark, table, schema=schema, commit=commit)
+        changed = {topic: one for topic, one in release.tables.items() if one.rows}
+        if changed:
+            self._merge_changed(changed, commit=commit)
+        return {
+            one.schemas.table: TableVersion(
+                self._tables.path(one.schemas.table),
+                self._tables.log(spark, one.schemas.table).version_at(release.number),
+                left_out=left_out(one.schemas),
+            )
+            for one in release.tables.values()
+        }
+
+    @abstractmethod
+    def _schema(self, one: AnyTable) -> StructType:
+        """Return the columns of the sink's table and their types."""
+
+    @abstractmethod
+    def _merge_changed(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
+        """Merge the tables with changes, by topic, unless they have the release.
+
+        There is one at least, and all are of one session.
+        """
+
+
+class DeltaMergingSink(TableMergingSink[SinkTables, IncompleteTables]):
+    """Merges into `<output>/<name>/<table>`; a `MergingSink`."""
+
+    incomplete: ClassVar[str]
+    """The name of the folder of the side tables."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        output: str,
+        *,
+        direct: DirectWay | None = None,
+        accepted: Iterable[str] = (),
+        layout: TableLayout | None = None,
+        part: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take the output's address, and how small releases are written without Spark.
+
+        `accepted` says what tables are written in spite of, as the setting `mirror_accepts`;
+        `layout` is that of new tables.  `part` is the partition, by column, that holds every row
+        which a merge may change, where it is not all of the table: tables are partitioned by these
+        columns.
+        """
+        self._output = output
+        self._part = dict(part or {})
+        tables = SinkTables(
+            output,
+            folder=self.name,
+            sink=self.name,
+            direct=direct,
+            partitioned_by=tuple(self._part),
+            layout=layout,
+        )
+        super().__init__(
+            spark,
+            output,
+            tables=tables,
+            incomplete=IncompleteTables(output, name=self.incomplete, of=self.name, direct=direct),
+            scope=MirrorScope(accepted, of=self.name),
+            direct=direct,
+        )
+
+    @property
+    def incomplete_changes(self) -> int:
+        """How many changes went to the incomplete tables since `open`."""
+        return self._incomplete.changes
+
+    def heads(self) -> Mapping[str, int]:
+        """Return the newest version of each table that was read, by its path in the output."""
+        return {**self._tables.heads(), **self._incomplete.heads()}
+
+    def _merge_changed(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
+        opened: dict[str, tuple[CollectedTable, DirectTable]] = {}
+        for topic, one in tables.items():
+            found = self._opened(one)
+            if isinstance(one, CollectedTable) and found is not None:
+                opened[topic] = one, found
+        self._merge_directly(opened, commit=commit)
+        rest = {topic: one for topic, one in tables.items() if topic not in opened}
+        if rest:
+            self._merge_by_spark(rest, commit=commit)
+
+    @abstractmethod
+    def _merge_directly(
+        self, opened: Mapping[str, tuple[CollectedTable, DirectTable]], *, commit: Commit
+    ) -> None:
+        """Merge tables by delta-rs, by topic."""
+
+    @abstractmethod
+    def _merge_by_spark(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
+        """Merge tables by Spark, by topic; there is one at least, and all are of one session."""
+
+    def _opened(self, one: AnyTable, *, version: int | None = None) -> DirectTable | None:
+        """Return the sink's table for delta-rs, or None if Spark writes it."""
+        direct = self._tables.direct
+        if direct is None or not isinstance(one, CollectedTable):
+            return None
+        return direct.mirror(
+            self._tables.path(one.schemas.table),
+            schema=self._schema(one),
+            keys=key_names(one.schemas),
+            version=version,
+            part=self._part,
+        )
+
+    def _files(self, tables: Mapping[str, AnyTable]) -> int:
+        """Return how many files the MERGE of each of these tables writes at most."""
+        return max(
+            self._tables.files_of_merge(
+                one.spark, one.schemas.table, rows=one.rows, part=self._part
+            )
+            for one in tables.values()
+        )
+
+    @contextmanager
+    def _merging(self, spark: SparkSession, *, files: int, commit: Commit) -> Iterator[None]:
+        """Set what MERGE takes from the session only; all tables of a release share it."""
+        settings = {
+            "spark.databricks.delta.commitInfo.userMetadata": commit.metadata,
+            "spark.databricks.delta.write.txnAppId": commit.application,
+            "spark.databricks.delta.write.txnVersion": str(commit.release),
+            # The source is materialised once, before the MERGE, which also counts it.
+            "spark.databricks.delta.merge.materializeSource": "none",
+            "spark.sql.shuffle.partitions": str(files),
+        }
+        with session_settings(spark, settings):
+            yield
+
+
+_log = structlog.get_logger(__name__)

@@ -1,0 +1,317 @@
+"""A release's changes of one table as versions of its rows, and their MERGE, in both ways.
+
+The last change of a key at a commit timestamp makes a version, unless the row is gone by then.  It
+begins at that time and ends at the key's next change.  The key's first change ends the version that
+the table has.  So several changes at one commit timestamp make one version, and a version that
+would begin and end at the same time does not exist.
+
+Our columns come first, so that Delta keeps the bounds of every file for them however wide the row
+is, and a reader of one moment opens few files.  delta-rs keeps the values of earlier versions in
+Arrow's form from the table's files to the table's files, so that none passes through a type with
+other bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+from tidegate.spark_consumer.sinks.merge.fold import (
+    DELETE,
+    PATCH,
+    REPLACE,
+    FoldedChange,
+    captured_flag,
+    fold_each,
+    folded_value,
+)
+from tidegate.spark_consumer.sinks.merge.mirror import as_tuples, same_key
+from tidegate.spark_consumer.sinks.merge.scope import key_struct, mirror_columns, mirror_schema
+from tidegate.spark_consumer.sinks.port import AnyTable
+from tidegate.spark_consumer.sinks.sql import double_quoted, quoted
+from tidegate.spark_consumer.sinks.tables import Commit
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+
+
+_VALID_FROM = "valid_from"
+_VALID_TO = "valid_to"
+_IS_CURRENT = "is_current"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryColumns:
+    """The names of our columns, which all begin with a prefix: lower-case letters, digits, `_`."""
+
+    prefix: str = ""
+
+    @property
+    def valid_from(self) -> str:
+        """Commit timestamp of the change that made the version."""
+        return f"{self.prefix}{_VALID_FROM}"
+
+    @property
+    def valid_to(self) -> str:
+        """Commit timestamp of the change that ended the version, or null; no longer valid then."""
+        return f"{self.prefix}{_VALID_TO}"
+
+    @property
+    def is_current(self) -> str:
+        """Whether `valid_to` is null.
+
+        The table is partitioned by it: a MERGE rewrites current versions and never those that have
+        ended.
+        """
+        return f"{self.prefix}{_IS_CURRENT}"
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """All of them, in the order of the table."""
+        return self.valid_from, self.valid_to, self.is_current
+
+    @property
+    def current(self) -> Mapping[str, Any]:
+        """The partition of the current versions."""
+        return {self.is_current: True}
+
+    def require_free(self, schemas: TopicSchemas) -> None:
+        """Raise ConfigError where a source table has a column with the name of one of ours."""
+        ours = set(self.names)
+        taken = sorted(name for name in mirror_columns(schemas) if name.lower() in ours)
+        if taken:
+            raise ConfigError(
+                "a table has columns with names that its history table needs",
+                hint=(
+                    "Begin the output with another `history_prefix`, leave the columns out of the "
+                    "stream (`columns_left_out` of the producer; a column that is dropped or "
+                    "renamed stays in the topic), or write no history"
+                ),
+                table=schemas.table,
+                columns=taken,
+            )
+
+    def require_same(self, partitions: tuple[str, ...], *, table: str) -> None:
+        """Raise ConfigError for a history table that was begun with another prefix."""
+        found = [name for name in partitions if name.endswith(_IS_CURRENT)]
+        if found and self.is_current not in found:
+            prefix = found[0].removesuffix(_IS_CURRENT)
+            raise ConfigError(
+                "history_prefix: the output's history tables were begun with another one",
+                hint=f'Set history_prefix = "{prefix}", or begin a new output and checkpoint',
+                table=table,
+                column_in_table=found[0],
+                column_by_setting=self.is_current,
+            )
+
+    def schema(self, one: AnyTable) -> StructType:
+        """Return the columns of a table's history and their types; raises as `require_free`."""
+        self.require_free(one.schemas)
+        kinds = (TimestampType(), TimestampType(), BooleanType())
+        ours = [StructField(name, kind) for name, kind in zip(self.names, kinds, strict=True)]
+        return StructType([*ours, *mirror_schema(one)])
+
+
+_BROADCAST_ROWS_MAX = 100_000
+"""The keys of as many changes go to every task, which then reads the table without a shuffle."""
+
+
+def stage(
+    changes: DataFrame,
+    current: DataFrame,
+    *,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    ours: HistoryColumns,
+    rows: int,
+) -> DataFrame:
+    """Return the changes that close, open or lack a version, with the values of what they open.
+
+    `current` are the table's current versions before the release; `rows` is how many changes there
+    are.  Returns `key` struct; `ordinal`; `starts_at` and `ends_at` (null: current) of what the
+    change opens; the flags `closes` (it ends the version in the table), `opens`, and `is_lost` (an
+    UPDATE of a row that the table lacks); and a value for each of `columns` and of `_stale`.
+    """
+    each = fold_each(changes, columns).alias("c")
+    stale = _stale(current, columns, ours)
+    touched = changes.select(F.col("key").alias("touched_key")).distinct()
+    if rows <= _BROADCAST_ROWS_MAX:
+        touched = F.broadcast(touched)
+    # Positional names: a table's own column may have the name of one of ours.
+    held = (
+        current.select(
+            key_struct(keys).alias("of_key"),
+            F.expr("true").alias("is_held"),
+            *(F.col(quoted(name)).alias(_held(n)) for n, name in enumerate([*columns, *stale])),
+        )
+        .join(touched, F.expr("of_key <=> touched_key"), "left_semi")
+        .alias("h")
+    )
+    is_held = F.coalesce(F.col("is_held"), F.expr("false"))
+    is_patch = F.col("action") == PATCH
+    is_end = F.col("ends_at").isNull() | (F.col("ends_at") != F.col("starts_at"))
+    is_deleted = F.col("action") == DELETE
+    staged = each.join(held, F.expr("c.key <=> h.of_key"), "left").select(
+        "key",
+        "ordinal",
+        "starts_at",
+        "ends_at",
+        (F.col("is_first") & is_held).alias("closes"),
+        (is_end & ((F.col("action") == REPLACE) | (is_patch & is_held))).alias("opens"),
+        ((F.col("mod_type") == "UPDATE") & (is_deleted | (is_patch & ~is_held))).alias("is_lost"),
+        *(
+            F.when(F.col(captured_flag(n)), F.col(folded_value(n)))
+            .otherwise(F.col(_held(n)))
+            .alias(_value(n))
+            for n in range(len(columns))
+        ),
+        *(
+            F.when(is_patch, F.col(_held(n))).alias(_value(n))
+            for n in range(len(columns), len(columns) + len(stale))
+        ),
+    )
+    return staged.where("closes OR opens OR is_lost")
+
+
+def merge_staged(
+    history: DeltaTable,
+    staged: DataFrame,
+    *,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    ours: HistoryColumns,
+    files: int,
+) -> None:
+    """Close and open versions; keys are also equal where both are null.
+
+    A change that does both is two rows of the source: one that matches the version in the table,
+    and one that matches nothing and is inserted.
+    """
+    closing = staged.where("closes").withColumn("is_closing", F.expr("true"))
+    opening = staged.where("opens").withColumn("is_closing", F.expr("false"))
+    # As few tasks as files: each task writes one for itself.
+    source = closing.unionByName(opening).coalesce(files)
+    same_key = " AND ".join(f"t.{quoted(key)} <=> s.key.{quoted(key)}" for key in keys)
+    written = [*columns, *_stale(history.toDF(), columns, ours)]
+    inserted: dict[str, str | Column] = {
+        ours.valid_from: F.col("s.starts_at"),
+        ours.valid_to: F.col("s.ends_at"),
+        ours.is_current: F.col("s.ends_at").isNull(),
+        **{quoted(column): F.col(f"s.{_value(n)}") for n, column in enumerate(written)},
+    }
+    (
+        history.alias("t")
+        .merge(source.alias("s"), f"s.is_closing AND t.{ours.is_current} AND {same_key}")
+        .whenMatchedDelete(f"t.{ours.valid_from} >= s.starts_at")
+        .whenMatchedUpdate(
+            set={ours.valid_to: F.col("s.starts_at"), ours.is_current: F.expr("false")}
+        )
+        .whenNotMatchedInsert("NOT s.is_closing", values=inserted)
+        .execute()
+    )
+
+
+def _stale(table: DataFrame, columns: Sequence[str], ours: HistoryColumns) -> list[str]:
+    """Return the columns that no change writes any more; an UPDATE leaves them as they are."""
+    known = {name.lower() for name in (*ours.names, *columns)}
+    return [name for name in table.columns if name.lower() not in known]
+
+
+def _held(position: int) -> str:
+    return f"held_{position}"
+
+
+def _value(position: int) -> str:
+    return f"final_{position}"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """What a release does to a history table.
+
+    `rows` are those of the MERGE, as Arrow has them: versions that end and versions that begin.
+    `lost` are the ordinals of UPDATEs of rows that the table lacks.
+    """
+
+    rows: Any
+    lost: frozenset[int]
+
+
+def stage_rows(
+    history: DirectTable,
+    folded: Sequence[FoldedChange],
+    *,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    ours: HistoryColumns,
+) -> StagedRows:
+    """Return the versions that folded changes close and open; `history` is before the release."""
+    values = history.values(keys[0], [one.state.key[keys[0]] for one in folded])
+    current = history.found(keys[0], values, columns, part=ours.current)
+    place_of = {key: place for place, key in enumerate(as_tuples(current.select(list(keys))))}
+    of_change = as_tuples(history.rows([one.state.key for one in folded], keys))
+    places = [place_of.get(key) for key in of_change]
+    changes = list(zip(folded, places, strict=True))
+    closing = [one for one, place in changes if one.is_first and place is not None]
+    opening = [(one, place) for one, place in changes if _opens(one, is_held=place is not None)]
+    both = [*((one, None) for one in closing), *opening]
+    source: dict[str, Any] = {
+        "is_closing": history.flags([n < len(closing) for n in range(len(both))]),
+        "starts_at": history.values(ours.valid_from, [one.starts_at for one, _ in both]),
+        "ends_at": history.values(ours.valid_to, [one.ends_at for one, _ in both]),
+    }
+    for n, key in enumerate(keys):
+        source[f"key_{n}"] = history.values(key, [one.state.key[key] for one, _ in both])
+    held = [place for _, place in both]
+    for n, column in enumerate(columns):
+        captured = [one.state.captures(column) for one, _ in both]
+        new = history.values(column, [one.state.values.get(column) for one, _ in both])
+        source[folded_value(n)] = history.either(captured, new, current[column], held)
+    lost = (one.ordinal for one, place in changes if _is_lost(one, is_held=place is not None))
+    return StagedRows(history.together(source), frozenset(lost))
+
+
+def merge_rows(
+    history: DirectTable,
+    rows: Any,
+    *,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    ours: HistoryColumns,
+    commit: Commit,
+) -> None:
+    """Close and open versions in one commit, unless the table has it or nothing would change."""
+    history.merge(
+        rows,
+        same_row=f"s.is_closing AND t.{ours.is_current} = true AND {same_key(rows, keys)}",
+        is_deleted=f"t.{ours.valid_from} >= s.starts_at",
+        updated={ours.valid_to: "s.starts_at", ours.is_current: "false"},
+        is_inserted="NOT s.is_closing",
+        inserted={
+            ours.valid_from: "s.starts_at",
+            ours.valid_to: "s.ends_at",
+            ours.is_current: "s.ends_at IS NULL",
+            **{double_quoted(column): f"s.{folded_value(n)}" for n, column in enumerate(columns)},
+        },
+        commit=commit,
+    )
+
+
+def _opens(one: FoldedChange, *, is_held: bool) -> bool:
+    """Whether a version begins with a change: the last one of its key and commit timestamp."""
+    is_alive = one.state.action == REPLACE or (one.state.action == PATCH and is_held)
+    return is_alive and one.ends_at != one.starts_at
+
+
+def _is_lost(one: FoldedChange, *, is_held: bool) -> bool:
+    """Whether a change is an UPDATE of a row that is deleted, or was never inserted."""
+    is_unknown = one.state.action == DELETE or (one.state.action == PATCH and not is_held)
+    return one.mod_type == "UPDATE" and is_unknown

@@ -1,0 +1,183 @@
+"""Parts that tables of all formats share: their port, their types, and writing several at once.
+
+A table's owner may have set something that refuses our writes: a table for appends only, or a
+constraint.  Delta and delta-rs report it, and neither passes by itself, since each run would end
+with the same error.  So the error names it, and says what to change.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.sinks.port import AnyTable
+from tidegate.spark_consumer.sinks.sql import for_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+_APPENDS_ONLY = re.compile(r"DELTA_CANNOT_MODIFY_APPEND_ONLY|table is append-only")
+_CONSTRAINT = re.compile(
+    r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\W.*?CHECK constraint (.{1,300}?) violated", re.DOTALL
+)
+"""The text also has the row's values; the constraint alone is shown."""
+
+
+@contextmanager
+def named_refusals(topic: str) -> Iterator[None]:
+    """Turn a refusal within the block into a ConfigError; `topic` is that of the written table."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as failure:
+        text = str(failure)
+        if _APPENDS_ONLY.search(text):
+            raise ConfigError(
+                "a table of the output is for appends only, and a release changes its rows",
+                hint=(
+                    "ALTER TABLE delta.`<output>/<sink>/<table>` SET TBLPROPERTIES "
+                    "('delta.appendOnly' = 'false'), then start again"
+                ),
+                topic=topic,
+            ) from failure
+        found = _CONSTRAINT.search(text)
+        if found is None:
+            raise
+        raise ConfigError(
+            "a constraint on a table of the output refuses a row of a release",
+            hint=(
+                "ALTER TABLE delta.`<output>/<sink>/<table>` DROP CONSTRAINT …, then start again: "
+                "a sink writes whatever rows the source has"
+            ),
+            topic=topic,
+            constraint=found[1],
+        ) from failure
+
+
+_REWRITTEN_FILE_BYTES = 64 * 1024**2
+_REWRITTEN_FILE_ROWS = 100_000
+
+_TABLES_AT_ONCE = 2
+"""Most of a small commit is spent waiting for the driver: a second table costs little."""
+
+
+def for_each_table(
+    spark: SparkSession, topics: Sequence[str], write: Callable[[str], None]
+) -> None:
+    """Call `write` for every table, two at once; raises the first error when all have ended.
+
+    Raises ConfigError for what a table's owner has set that refuses the write.
+    """
+
+    def write_table(topic: str) -> None:
+        with named_refusals(topic):
+            write(topic)
+
+    if len(topics) < _TABLES_AT_ONCE:
+        for topic in topics:
+            write_table(topic)
+        return
+    from pyspark import inheritable_thread_target  # noqa: PLC0415 - where Spark runs
+
+    # The threads inherit Spark's job group, or stopping the query would not stop their jobs.
+    target: Any = inheritable_thread_target(spark)
+    with ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="tidegate-sink") as pool:
+        futures = [pool.submit(target(write_table), topic) for topic in topics]
+    for future in futures:
+        future.result()
+
+
+def fold_settings(files: int, tables: Iterable[AnyTable]) -> dict[str, str]:
+    """Return the settings in which the changes of tables are folded for MERGEs into some files."""
+    rows = max(one.rows for one in tables)
+    return {"spark.sql.shuffle.partitions": str(files), **for_rows(rows)}
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What our commits state about themselves."""
+
+    query_id: str
+    sink: str
+    release: int
+    through_us: int
+
+    @property
+    def metadata(self) -> str:
+        """Text of `userMetadata` for the commit that carries the release's rows."""
+        return self._text({"release": self.release, "through_us": self.through_us})
+
+    @property
+    def preparation(self) -> str:
+        """Text of `userMetadata` for a commit that only creates or widens the table."""
+        return self._text({"prepares": self.release})
+
+    @staticmethod
+    def adoption(query_id: str, sink: str, *, version: int) -> str:
+        """Text of `userMetadata` for a commit that adopts the foreign ones up to a version."""
+        return json.dumps({"tidegate": {"query_id": query_id, "sink": sink, "adopts": version}})
+
+    @property
+    def application(self) -> str:
+        """Name of Delta's own transaction identifier (`txnAppId`); its version is the release."""
+        return f"{self.query_id}/{self.sink}"
+
+    def _text(self, rest: Mapping[str, int]) -> str:
+        return json.dumps({"tidegate": {"query_id": self.query_id, "sink": self.sink, **rest}})
+
+
+class TableLog(Protocol):
+    """What a table holds of our releases."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table is there."""
+
+    def find_version(self, release: int) -> int | None:
+        """Return the table's version after a release, None if it had none by then."""
+
+    def version_at(self, release: int) -> int:
+        """Return the table's version after a release that it has."""
+
+
+class OpenedTables(Protocol):
+    """Tables that are checked before anything is written."""
+
+    def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
+        """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
+
+
+class MergedTables(OpenedTables, Protocol):
+    """The tables of one sink, by source table."""
+
+    def path(self, table: str) -> str:
+        """Return what a manifest names a table."""
+
+    def log(self, spark: SparkSession, table: str) -> TableLog:
+        """Return a table's log; the table may not exist."""
+
+    def columns(self, spark: SparkSession, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns, none if it does not exist."""
+
+    def prepare(
+        self, spark: SparkSession, table: str, *, schema: StructType, commit: Commit
+    ) -> None:
+        """Create the table, or add the columns that it lacks; SchemaError for another type."""
+
+
+def files_of_merge(size: int, rows: int) -> int:
+    """Return how many files a MERGE of `rows` changes into a table of this size writes at most.
+
+    By default a MERGE writes as many as the session has shuffle partitions, 200, and later ones
+    keep them.
+    """
+    return 1 + max(size // _REWRITTEN_FILE_BYTES, rows // _REWRITTEN_FILE_ROWS)
