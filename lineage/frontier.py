@@ -119,20 +119,24 @@ class Frontier:
         """Kafka's id of each data topic that the epoch has recorded, where it is known."""
         return {} if self._stream is None else self._stream.topic_ids
 
-    def fold(self, rows: Iterable[ProgressRow], *, reached: EndOffsets) -> None:
+    def fold(self, rows: Iterable[ProgressRow], *, reached: EndOffsets) -> list[ProgressRow]:
         """Take records, in any order, and the offsets that the reader has reached.
+
+        Returns them by slot and offset.
 
         `rows` holds, of each slot, all records that count between the former and the present
         offset. Raises MixedEpochs, ProtocolError where the records contradict the protocol, and
         ConfigError for a stream whose data topics have other names than the subscription's.
         """
-        for row in sorted(rows, key=lambda row: (row.slot, row.offset)):
+        ordered = sorted(rows, key=lambda row: (row.slot, row.offset))
+        for row in ordered:
             self._fold_one(row)
         self._check_slots(reached)
         has_reached = self._reached_test(reached)
         slots = len(self._slots) if self._stream is None else self._stream.slots
         for view in self._slots.values():
             view.settle(has_reached, entries_max=ENTRIES_WAITING_MAX // max(slots, 1))
+        return ordered
 
     def watermark(self) -> Watermark | None:
         """The watermark, or None while it cannot be known.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from benchmarks.peers.backlog import STREAM
 from benchmarks.peers.parts import PeerParts
-from tidegate.local_stack.parts.java import Java
 from tidegate.local_stack.parts.process import HOST, ProcessSpec, choose_ports
 from tidegate.local_stack.parts.programs import DatabaseName
+from tidegate.program.java import Java
 
 _CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
 _JVM = (

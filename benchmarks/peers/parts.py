@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.local_stack.parts.java import Java
 from tidegate.local_stack.parts.jvm_parts import cache_dir, only_one, retrieve
+from tidegate.program.java import Java
 
 _IVY_XML = Path(__file__).with_name("ivy.xml")
 _JARS = "jars"

@@ -4,11 +4,16 @@ Records without an order key are set aside with the batch that reads them.  All 
 the bounds of some release, and whether one can be decoded is found where it would be released: by
 Spark for a large release, in the driver for a small one.  So nothing that waits in a segment is in
 the way of a run that sets such records aside.
+
+A record of another writer may name any schema id.  One that the registry does not know, or that
+belongs to another topic, must never enter a plan: a topic is read with all the ids that its plan
+names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,17 +21,22 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StringType, StructField, StructType
 
+from tidegate.schemas.change_schema import record_names
+from tidegate.schemas.errors import SchemaError, SchemaNotFound
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
+from tidegate.schemas.wire_format import unframe
+from tidegate.spark_consumer.batch.batch_stats import RecordFrame, topics_of
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_SCHEMA,
     HEADERS,
     IS_PROGRESS,
     has_order_key,
 )
-from tidegate.spark_consumer.batch.schema_ids import SchemaIds
-from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+from tidegate.spark_consumer.core.batch_state import TopicIds
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name
+from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UndecodableRecord, UnknownSchema
 from tidegate.spark_consumer.sinks.decoding import why_unreadable
-from tidegate.spark_consumer.sinks.row_decoding import find_undecodable
+from tidegate.spark_consumer.sinks.row_decoding import decode_rows, find_undecodable
 
 NO_SCHEMA_OF_TOPIC = "no record of its topic names a schema that is known"
 _NO_ORDER_KEY = "its first header is no order key"
@@ -144,3 +154,105 @@ def _reason(topics: Mapping[str, TopicSchemas]) -> Column:
     for topic, schemas in topics.items():
         reason = F.when(F.col("topic") == topic, why_unreadable(schemas)).otherwise(reason)
     return F.when(F.col("value").isNotNull(), reason)
+
+
+class SchemaIds:
+    """Looks each id up once, in the checkpoint or the registry."""
+
+    def __init__(self, schema_of: Callable[[int], Mapping[str, Any]], *, sets_aside: bool) -> None:
+        """`schema_of` returns the schema of an id, and raises SchemaNotFound for an unknown one.
+
+        `sets_aside`: records with other ids are left to those who set them aside.
+        """
+        self._schema_of = schema_of
+        self._sets_aside = sets_aside
+        self._good: set[tuple[str, str, bytes]] = set()
+
+    def topics_of(
+        self,
+        frames: Iterable[RecordFrame],
+        *,
+        find: Callable[[str, str, bytes], Mapping[str, int]],
+    ) -> tuple[TopicIds, ...]:
+        """Return the ids of records whose key and value name a schema of their topic.
+
+        `find` returns topic partition and offset of a record, by its topic and how its key or value
+        begins.  Raises UndecodableRecord for the first other record, unless such are set aside, and
+        what the registry raises if it does not answer.
+        """
+        known: list[RecordFrame] = []
+        for frame in sorted(frames, key=lambda one: (one[0], one[1], one[2] or b"")):
+            topic, key, value = frame
+            parts = [("key", key)] if value is None else [("key", key), ("value", value)]
+            faults = [fault for part in parts if (fault := self._fault(topic, *part)) is not None]
+            if not faults:
+                known.append(frame)
+            elif not self._sets_aside:
+                kind, column, head, message, fields = faults[0]
+                place = find(topic, column, head)
+                raise kind(message, hint=BAD_RECORD_HINT, topic=topic, **place, **fields)
+        return topics_of(known)
+
+    def _fault(
+        self, topic: str, column: str, head: bytes
+    ) -> tuple[type[UndecodableRecord], str, bytes, str, dict[str, Any]] | None:
+        """Return what is wrong with how a key or a value begins."""
+        if (topic, column, head) in self._good:
+            return None
+        try:
+            schema_id, _ = unframe(head)
+        except SchemaError as error:
+            message = f"a {column} does not begin with a schema id"
+            return UndecodableRecord, column, head, message, error.fields
+        fields: dict[str, Any] = {"schema_id": schema_id}
+        try:
+            found = full_name(self._schema_of(schema_id))
+        except SchemaNotFound as error:
+            message = f"a {column} names a schema that the registry does not know"
+            return UnknownSchema, column, head, message, {**fields, "cause": error.message}
+        expected = record_names(topic)[column]
+        if found != expected:
+            message = f"a {column} names a schema that is not one of its topic"
+            names = {"found": found, "expected": expected}
+            return UnknownSchema, column, head, message, {**fields, **names}
+        self._good.add((topic, column, head))
+        return None
+
+
+_OF_DECODING = (
+    "MALFORMED_AVRO_MESSAGE",
+    "Malformed records are detected",
+    "has a schema id that the plan does not name",
+    "names no stream partition",
+)
+"""What the errors say in `sinks.decoding`, and in Spark's own Avro functions."""
+
+_COLUMNS = ("topic", "topic_partition", "offset", "order_key", "key", "value", "origin")
+
+
+@contextmanager
+def naming_undecodable(
+    rows: DataFrame, topics: Mapping[str, TopicSchemas], *, release: int
+) -> Iterator[None]:
+    """Within the block, raise UndecodableRecord with its place where a record cannot be decoded.
+
+    Spark's error names no record, and a task of it fails at the first of many; a sink that decodes
+    records itself does not know their places.  So the records are decoded once more, one after the
+    other in the driver, which names the first that it cannot decode.  `rows` are the release's,
+    with every column of a record; they must be readable still.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        is_of_a_sink = isinstance(error, UndecodableRecord)
+        if is_of_a_sink or any(sign in text for sign in _OF_DECODING):
+            _decode_each(rows, topics, release=release)
+        raise
+
+
+def _decode_each(rows: DataFrame, topics: Mapping[str, TopicSchemas], *, release: int) -> None:
+    for row in rows.select(*_COLUMNS).toLocalIterator():
+        record = {**row.asDict(), "ordinal": 0}
+        if row["topic"] in topics:
+            decode_rows([record], topics[row["topic"]], release=release)

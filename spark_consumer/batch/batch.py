@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.batch.batch_figures import BatchFigures, RecentFigures
-from tidegate.spark_consumer.batch.batch_log import BatchLog
-from tidegate.spark_consumer.batch.batch_metrics import BatchMetrics
+from tidegate.spark_consumer.batch.batch_figures import (
+    BatchFigures,
+    BatchLog,
+    BatchMetrics,
+    RecentFigures,
+    SinkWork,
+)
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop, LoopStep
 from tidegate.spark_consumer.batch.ports import BatchRows, Parts
-from tidegate.spark_consumer.batch.sink_work import SinkWork
-from tidegate.spark_consumer.batch.step_timer import StepTimer
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.dead_letters import DEAD_LETTERS
-from tidegate.spark_consumer.errors import RunStopped
+from tidegate.spark_consumer.errors import DEAD_LETTERS, RunStopped
 from tidegate.spark_consumer.sinks.delta.side_tables import LATE_EVENTS
 from tidegate.spark_consumer.sinks.port import ClosingSink
 
@@ -29,6 +31,33 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from tidegate.spark_consumer.metrics import ConsumerMetrics
+
+
+class StepTimer:
+    """A stopwatch that one step hands to the next."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Take a monotonic clock, in seconds."""
+        self._clock = clock
+        self._step: str | None = None
+        self._since_s = 0.0
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def begin(self, step: str) -> None:
+        """Begin a step; the one before it has ended."""
+        now_s = self._clock()
+        self._add(now_s)
+        self._step, self._since_s = step, now_s
+
+    def end(self) -> Mapping[str, float]:
+        """End the last step; return the seconds of each, by name, in the order of their begin."""
+        self._add(self._clock())
+        self._step = None
+        return dict(self._seconds)
+
+    def _add(self, now_s: float) -> None:
+        if self._step is not None:
+            self._seconds[self._step] += now_s - self._since_s
 
 
 class Batch:

@@ -1,16 +1,25 @@
-"""The figures of a finished batch: for the metrics, and for the progress that Spark reports."""
+"""Figures of a batch: computed when it has ended, kept for a while, logged, and set as metrics."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.cadence import MIRRORS
+from tidegate.spark_consumer.core.plan import MergeMirror, Plan, WriteRelease
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from tidegate.spark_consumer.metrics import ConsumerMetrics
+
 
 KEPT = 100
 """Batches whose figures are kept: Spark keeps as many reports of progress."""
@@ -140,3 +149,173 @@ class RecentFigures:
     def of(self, batch: int) -> BatchFigures | None:
         """Return a batch's figures; None if it is not one of the last, or has not ended."""
         return self._of.get(batch)
+
+
+_NOTHING = -1
+"""Where a mirror stands before its first release."""
+
+
+class SinkWork:
+    """Counts over the batches of one process."""
+
+    def __init__(self) -> None:
+        """Start without releases: those that earlier processes wrote have unknown sizes."""
+        self._unmerged: dict[int, int] = {}
+
+    def take(self, plan: Plan, changes_of: Mapping[int, int]) -> dict[str, tuple[int, int]]:
+        """Return the releases and changes that each sink took while a plan was executed.
+
+        `changes_of` has the number of changes of each of its releases.  The changes of a release
+        that an earlier process wrote are missing from what a mirror took.
+        """
+        releases: dict[str, int] = defaultdict(int)
+        changes: dict[str, int] = defaultdict(int)
+        mirrors = [name for name in plan.sinks if name in MIRRORS]
+        for step in plan.steps:
+            match step:
+                case WriteRelease():
+                    number = step.bounds.number
+                    if set(mirrors).difference(step.sinks):
+                        self._unmerged[number] = changes_of[number]
+                    for sink in step.sinks:
+                        releases[sink] += 1
+                        changes[sink] += changes_of[number]
+                case MergeMirror():
+                    for mirror in mirrors:
+                        after = _NOTHING if mirror in step.joining else step.after
+                        releases[mirror] += step.through - after
+                        changes[mirror] += self._between(after, step.through)
+                    kept = self._unmerged.items()
+                    self._unmerged = {one: rows for one, rows in kept if one > step.through}
+                case _:
+                    pass
+        return {sink: (releases[sink], changes[sink]) for sink in plan.sinks}
+
+    def _between(self, after: int, through: int) -> int:
+        return sum(rows for one, rows in self._unmerged.items() if after < one <= through)
+
+
+SUMMARY_SECONDS = 60.0
+
+
+class BatchLog:
+    """Writes a `batch` line per finished batch and a `summary` line per minute.
+
+    A batch without releases and late changes is logged at debug level: a quiet stream has two of
+    them each second.
+    """
+
+    def __init__(
+        self,
+        log: FilteringBoundLogger,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Take two clocks, both in seconds: one for intervals, one for the lag behind today."""
+        self._log = log
+        self._monotonic = monotonic
+        self._wall = wall
+        self._since = monotonic()
+        self._batches = 0
+        self._input_rows = 0
+        self._releases = 0
+
+    def finished(self, state: State, plan: Plan, *, input_rows: int, copies: int) -> None:
+        """Log a batch whose state is stored; `copies` records repeat a change and were left out."""
+        matters = plan.releases or plan.late_rows
+        (self._log.info if matters else self._log.debug)(
+            "batch",
+            batch=state.batch,
+            watermark_us=state.watermark_us,
+            releases=len(plan.releases),
+            late=plan.late_rows,
+            copies=copies,
+            segments=len(state.segments),
+            slowest=plan.slowest,
+        )
+        self._batches += 1
+        self._input_rows += input_rows
+        self._releases += len(plan.releases)
+        if self._monotonic() - self._since >= SUMMARY_SECONDS:
+            self._summarise(state, plan)
+
+    def _summarise(self, state: State, plan: Plan) -> None:
+        has_watermark = state.watermark_us > BEFORE_EVERYTHING_US
+        lag = self._wall() - state.watermark_us / US_PER_SECOND
+        self._log.info(
+            "summary",
+            batches=self._batches,
+            input_rows=self._input_rows,
+            releases=self._releases,
+            watermark_us=state.watermark_us if has_watermark else None,
+            lag_seconds=round(lag, 3) if has_watermark else None,
+            waiting_changes=sum(segment.rows for segment in state.segments),
+            slowest=plan.slowest,
+        )
+        self._since = self._monotonic()
+        self._batches = self._input_rows = self._releases = 0
+
+
+class BatchMetrics:
+    """The metrics that batches set.
+
+    The lag is computed at each scrape, so that it also grows while a batch hangs; it is NaN before
+    the first watermark.
+    """
+
+    def __init__(self, metrics: ConsumerMetrics, *, wall: Callable[[], float] = time.time) -> None:
+        """Take the metrics to set, and the wall clock in seconds since 1970."""
+        self._metrics = metrics
+        self._wall = wall
+        self._watermark_us = BEFORE_EVERYTHING_US
+        metrics.follow("watermark_lag_seconds", self._lag_s)
+
+    def resume(self, state: State) -> None:
+        """Set what the state of the last batch says, before the next one has ended."""
+        self._set_watermark(state.watermark_us)
+        self._metrics.set("waiting_changes", sum(segment.rows for segment in state.segments))
+        self._metrics.set("waiting_segments", len(state.segments))
+        self._metrics.set("mirror_releases_behind", state.next_release - 1 - state.mirrored)
+        self._metrics.set("accepted_gaps", len(state.gaps))
+        for sink, release in sinks_stand_at(state).items():
+            self._metrics.set("sink_release", release, sink=sink)
+
+    def finished(self, figures: BatchFigures) -> None:
+        """Count and set what a batch has done."""
+        metrics = self._metrics
+        self._set_watermark(figures.watermark_us)
+        metrics.set("waiting_changes", figures.waiting_changes)
+        metrics.set("waiting_segments", figures.waiting_segments)
+        metrics.set("mirror_releases_behind", figures.mirror_releases_behind)
+        metrics.set("accepted_gaps", figures.accepted_gaps)
+        if figures.waiting_snapshots is not None:
+            metrics.set("waiting_snapshots", figures.waiting_snapshots)
+        if figures.finished_stream_partitions is not None:
+            metrics.set("finished_stream_partitions", figures.finished_stream_partitions)
+        metrics.add("batches_total")
+        metrics.add("late_changes_total", figures.late_changes)
+        metrics.add("copies_total", figures.copies)
+        metrics.add("dead_letters_total", figures.dead_letters)
+        metrics.add("mismatches_total", figures.mismatches)
+        metrics.add("releases_total", figures.releases)
+        metrics.add("released_changes_total", figures.released_changes)
+        for seconds in figures.release_delays_seconds:
+            metrics.observe("commit_to_release_seconds", seconds)
+        for phase, seconds in figures.phase_seconds.items():
+            metrics.add("batch_phase_seconds_total", seconds, phase=phase)
+        for sink, one in figures.sinks.items():
+            metrics.set("sink_release", one.release, sink=sink)
+            metrics.add("sink_releases_total", one.releases, sink=sink)
+            metrics.add("sink_changes_total", one.changes, sink=sink)
+            metrics.add("sink_seconds_total", one.seconds, sink=sink)
+
+    def _set_watermark(self, watermark_us: int) -> None:
+        self._watermark_us = watermark_us
+        if watermark_us > BEFORE_EVERYTHING_US:
+            self._metrics.set("watermark_timestamp_seconds", watermark_us / US_PER_SECOND)
+
+    def _lag_s(self) -> float:
+        if self._watermark_us <= BEFORE_EVERYTHING_US:
+            return math.nan
+        return self._wall() - self._watermark_us / US_PER_SECOND

@@ -1,30 +1,95 @@
-"""Counts a batch's changes: one Spark job, one row to the driver.
+"""Counts of a batch's changes: by Spark in one job, or in the driver for a small batch.
 
-Timestamps come from the first eight bytes of the order key; their
-distribution comes as quantiles, by which the core cuts releases and segments.
+Timestamps come from the first eight bytes of the order key; their distribution comes as quantiles,
+by which the core cuts releases and segments.  Rows and checksums of frames are counted along with
+the job that reads or writes the rows.  A row's hash is Spark's `xxhash64` of the gate's columns.
+The two halves of the hash are added up separately: a sum of whole 64-bit hashes would overflow,
+which Spark's ANSI mode reports as an error.
+
+All rows of a small batch are collected in one Spark job.  A batch whose changes turn out to be too
+large for the driver is left to Spark.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.schemas.checksums import CHECKSUM_MODULUS
+from tidegate.schemas.order_key import TIMESTAMP_BYTES, first_key_after
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
-from tidegate.spark_consumer.batch.row_sums import read_sum, sum_of, with_hash
 from tidegate.spark_consumer.batch.rows import (
+    CHANGE_COLUMNS,
     IS_PROGRESS,
+    ORDER_KEY_BYTES_MIN,
     at_or_below,
     commit_us,
     has_order_key,
     within,
 )
 from tidegate.spark_consumer.core.batch_state import TopicIds
-from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.release import NO_CHANGES, QUANTILES, Distribution
+from tidegate.spark_consumer.core.release import NO_CHANGES, QUANTILES, BatchStats, Distribution
+from tidegate.spark_consumer.core.sums import RowSum
+
+HASH = "row_hash"
+"""Name of the column that `with_hash` adds."""
+
+HALF_BITS = 32
+"""Half of a hash of 64 bits."""
+
+
+def with_hash(frame: DataFrame) -> DataFrame:
+    """Return rows in the gate's columns with their hash, for `sum_of` and `part_sums_of`."""
+    return frame.withColumn(HASH, F.xxhash64(*CHANGE_COLUMNS))
+
+
+def low_half(number: str) -> Column:
+    """Return the lower half of the bits of a column of longs, from 0 to 2^32 - 1."""
+    return F.col(number).bitwiseAND(F.lit((1 << HALF_BITS) - 1))
+
+
+def high_half(number: str) -> Column:
+    """Return the upper half, likewise."""
+    return F.shiftrightunsigned(number, HALF_BITS)
+
+
+def sum_of(condition: Column, name: str) -> list[Column]:
+    """Return the aggregates that `read_sum` reads under a name: of rows that meet a condition."""
+    return [
+        F.count_if(condition).alias(f"{name}_rows"),
+        F.sum(F.when(condition, low_half(HASH))).alias(f"{name}_low"),
+        F.sum(F.when(condition, high_half(HASH))).alias(f"{name}_high"),
+    ]
+
+
+def read_sum(found: Mapping[str, Any], name: str) -> RowSum:
+    """Return what the aggregates of `sum_of` found."""
+    low, high = found[f"{name}_low"] or 0, found[f"{name}_high"] or 0
+    return RowSum(found[f"{name}_rows"] or 0, (low + (high << HALF_BITS)) % CHECKSUM_MODULUS)
+
+
+def part_sums_of(cuts_us: Sequence[int]) -> list[Column]:
+    """Return aggregates over the parts that the cuts end, for `read_part_sums`."""
+    place = F.lit(0)
+    for cut_us in cuts_us[:-1]:
+        is_above = F.col("order_key") >= F.lit(bytearray(first_key_after(cut_us)))
+        place += is_above.cast("int")
+    return [
+        aggregate
+        for number in range(len(cuts_us))
+        for aggregate in sum_of(place == number, f"part{number}")
+    ]
+
+
+def read_part_sums(found: Mapping[str, Any], cuts_us: Sequence[int]) -> tuple[RowSum, ...]:
+    """Return what the aggregates of `part_sums_of` found, by part."""
+    return tuple(read_sum(found, f"part{number}") for number in range(len(cuts_us)))
+
 
 RecordFrame: TypeAlias = "tuple[str, bytes, bytes | None]"
 """Topic, the key's header, the value's header or None for a record without a value."""
@@ -139,3 +204,111 @@ def _distribution(
     rows: int, quantiles_us: Sequence[int] | None, size_bytes: int | None
 ) -> Distribution:
     return Distribution(rows, tuple(quantiles_us), size_bytes) if quantiles_us else NO_CHANGES
+
+
+_IS_LARGE = "is_large"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedBatch:
+    """The rows of a batch: progress rows as (slot, offset, value), changes in any order.
+
+    A change is a mapping with the gate's columns and the row's hash.
+    """
+
+    progress: Sequence[tuple[int, int, bytes | None]]
+    changes: Sequence[Mapping[str, Any]]
+
+    def count(
+        self,
+        *,
+        after_us: int,
+        through_us: int,
+        topics_of: Callable[[Iterable[RecordFrame]], tuple[TopicIds, ...]] = topics_of,
+    ) -> BatchStats:
+        """Count the changes against the former and the new watermark.
+
+        `topics_of` returns the schema ids of records with an order key.
+        """
+        unordered = [one for one in self.changes if not _is_ordered(one)]
+        places = [f"{one['topic']}/{one['topic_partition']}/{one['offset']}" for one in unordered]
+        ordered = [one for one in self.changes if _is_ordered(one)]
+        low, high = first_key_after(after_us), first_key_after(max(after_us, through_us))
+        due = [one for one in ordered if low <= one["order_key"] < high]
+        early = [one for one in ordered if one["order_key"] >= high]
+        times_us = sorted(map(_commit_us, early))
+        return BatchStats(
+            late_rows=sum(one["order_key"] < low for one in ordered),
+            due=_collected_distribution(due),
+            early=_collected_distribution(early),
+            early_checksum=sum_of_changes(early).checksum,
+            early_min_us=times_us[0] if times_us else None,
+            early_max_us=times_us[-1] if times_us else None,
+            topics=topics_of(_frames(ordered)),
+            unordered_rows=len(unordered),
+            unordered_at=min(places, default=""),
+        )
+
+    def due(self, *, after_us: int, through_us: int) -> list[Mapping[str, Any]]:
+        """Return the changes with `after_us` < commit timestamp <= `through_us`."""
+        low, high = first_key_after(after_us), first_key_after(through_us)
+        return [one for one in self.changes if _is_ordered(one) and low <= one["order_key"] < high]
+
+
+def collect_batch(rows: DataFrame, *, change_bytes_max: int) -> CollectedBatch | None:
+    """Return all rows of a batch in one Spark job; None if a change is larger than the bound.
+
+    The bound is of a change's key and value, and keeps what reaches the driver within the rows
+    times the bound.
+    """
+    size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
+    is_large = ~F.col(IS_PROGRESS) & (size > change_bytes_max)
+    value = F.when(~F.col(_IS_LARGE), F.col("value")).alias("value")
+    columns = [value if name == "value" else F.col(name) for name in CHANGE_COLUMNS]
+    found = (
+        with_hash(rows)
+        .withColumn(_IS_LARGE, is_large)
+        .select(IS_PROGRESS, _IS_LARGE, HASH, *columns)
+        .collect()
+    )
+    if any(row[_IS_LARGE] for row in found):
+        return None
+    progress = [
+        (row["topic_partition"], row["offset"], row["value"]) for row in found if row[IS_PROGRESS]
+    ]
+    changes = [row.asDict() for row in found if not row[IS_PROGRESS]]
+    return CollectedBatch(progress, changes)
+
+
+def sum_of_changes(changes: Iterable[Mapping[str, Any]]) -> RowSum:
+    """Return the sum that Spark would count: `sum_of`."""
+    hashes = [one[HASH] for one in changes]
+    return RowSum(len(hashes), sum(hashes) % CHECKSUM_MODULUS)
+
+
+def _is_ordered(change: Mapping[str, Any]) -> bool:
+    return change["order_key"] is not None and len(change["order_key"]) >= ORDER_KEY_BYTES_MIN
+
+
+def _commit_us(change: Mapping[str, Any]) -> int:
+    return int.from_bytes(change["order_key"][:TIMESTAMP_BYTES], "big")
+
+
+def _collected_distribution(changes: Sequence[Mapping[str, Any]]) -> Distribution:
+    if not changes:
+        return NO_CHANGES
+    times_us = sorted(map(_commit_us, changes))
+    places = [-(-(part + 1) * len(times_us) // QUANTILES) - 1 for part in range(QUANTILES)]
+    size = sum(len(one["key"] or b"") + len(one["value"] or b"") for one in changes)
+    return Distribution(len(changes), tuple(times_us[place] for place in places), size)
+
+
+def _frames(changes: Iterable[Mapping[str, Any]]) -> Iterable[RecordFrame]:
+    return {
+        (
+            one["topic"],
+            bytes((one["key"] or b"")[:HEADER_BYTES]),
+            None if one["value"] is None else bytes(one["value"][:HEADER_BYTES]),
+        )
+        for one in changes
+    }

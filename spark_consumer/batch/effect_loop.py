@@ -23,6 +23,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     DeleteFiles,
     DescribeTopics,
     DropManifests,
+    HandOver,
     InspectSegments,
     LoadFrontier,
     LoadPlan,
@@ -33,10 +34,10 @@ from tidegate.spark_consumer.core.batch_effects import (
     StorePlan,
     StoreSchemas,
     StoreState,
+    require_handed,
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
-from tidegate.spark_consumer.core.hand_over import HandOver, require_handed
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
@@ -48,7 +49,7 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.proof import Mismatch
-from tidegate.spark_consumer.core.row_sums import ReleaseCount
+from tidegate.spark_consumer.core.sums import ReleaseCount
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table, row_columns
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.sinks.manifest import drop_manifests

@@ -18,10 +18,10 @@ from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.batch_state import Segment, State
-from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
+from tidegate.spark_consumer.core.release import BatchStats
+from tidegate.spark_consumer.core.sums import ReleaseCount, RowSum, SegmentRead
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.manifest import ManifestWriter

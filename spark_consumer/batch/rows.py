@@ -1,9 +1,15 @@
-"""The columns of a batch's rows, and comparisons of their order keys.
+"""The columns of a batch's rows, comparisons of their order keys, and the Kafka source of them.
 
 Bounds are commit timestamps and are compared as bytes with the order key, so no row is converted.
+The source is one stream: the data topics, limited per batch, and the progress topic, unlimited.
+The progress topic comes first, so Spark reads its end before the data topics' ends: the same batch
+then usually has what the newest snapshots name.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
@@ -16,8 +22,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.order_key import TIMESTAMP_BYTES, first_key_after
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 IS_PROGRESS = "is_progress"
 """Marks the rows of the progress topic."""
@@ -120,3 +131,56 @@ def _signed(eight_bytes: Column) -> Column:
 def _header(place: int, name: str) -> Column:
     header = F.get(F.col("headers"), F.lit(place))
     return F.when(header["key"] == name, header["value"])
+
+
+def source_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of both sources; `options` are those of Java's client, maybe secrets."""
+    return {
+        **{f"kafka.{name}": value for name, value in options.items()},
+        "kafka.bootstrap.servers": bootstrap_servers,
+        # Records of aborted and of open transactions are not changes.
+        "kafka.isolation.level": "read_committed",
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        # A batch reads existing records.  But its last offset in a topic partition is usually a
+        # transaction's marker, and a fetch behind it would wait half a second for more records:
+        # with sixteen slots that took six seconds of every batch.
+        "kafka.fetch.max.wait.ms": "20",
+    }
+
+
+def kafka_rows(
+    spark: SparkSession,
+    *,
+    bootstrap_servers: str,
+    subscription: Subscription,
+    changes_per_batch_max: int,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return the unbounded frame of both, in the gate's columns; `options` as for the sources."""
+    common = source_options(bootstrap_servers, options or {})
+    # A task per core: in most batches a topic partition has too little for a task of its own.
+    tasks = max(1, spark.sparkContext.defaultParallelism)
+    reader = spark.readStream.format("kafka").options(**common)
+    progress = reader.option("subscribe", subscription.progress_topic).load().coalesce(tasks)
+    reader = spark.readStream.format("kafka").options(**common)
+    data = (
+        reader.option("subscribePattern", subscription.data_pattern)
+        .option("maxOffsetsPerTrigger", changes_per_batch_max)
+        .load()
+        .coalesce(tasks)
+    )
+    changes = kafka_columns(data, is_progress=False)
+    return kafka_columns(progress, is_progress=True).unionByName(changes)
+
+
+def topic_rows(
+    spark: SparkSession, topic: str, *, bootstrap_servers: str, options: Mapping[str, str]
+) -> DataFrame:
+    """Return what is committed in a topic, up to its end when the frame is run.
+
+    `options` as for the sources.  The columns are those of Spark's source.
+    """
+    reader = spark.read.format("kafka").options(**source_options(bootstrap_servers, options))
+    return reader.option("subscribe", topic).option("endingOffsets", "latest").load()

@@ -3,7 +3,7 @@
 A segment is a folder with a sorted Parquet file.  Reading compares order keys with the bounds, so
 Parquet's statistics skip what is outside.  Its name holds the number of the run that wrote it, so
 no two runs write to one folder.  Rows are counted as they are written and as they are read
-(`row_sums`); whether the counts agree is for the core to say.
+(`batch_stats`); whether the counts agree is for the core to say.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from tidegate.spark_consumer.batch.release_order import in_order
-from tidegate.spark_consumer.batch.row_sums import (
+from tidegate.spark_consumer.batch.batch_stats import (
     part_sums_of,
     read_part_sums,
     read_sum,
     sum_of,
     with_hash,
 )
+from tidegate.spark_consumer.batch.release_order import in_order
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_COLUMNS,
     CHANGE_SCHEMA,
@@ -36,7 +36,7 @@ from tidegate.spark_consumer.batch.rows import (
 from tidegate.spark_consumer.core.batch_state import Segment
 from tidegate.spark_consumer.core.conservation import require_whole
 from tidegate.spark_consumer.core.plan import ReleaseBounds
-from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum, SegmentRead
+from tidegate.spark_consumer.core.sums import NO_ROWS, RowSum, SegmentRead
 from tidegate.spark_consumer.sinks.sql import observed
 
 COUNTED = "is_counted"

@@ -20,6 +20,7 @@ from tidegate.spark_consumer.batch.bad_records import (
     BadRecords,
     as_dead_letters,
     frame_of,
+    naming_undecodable,
     place_of,
     readable_rows,
     reasons_of,
@@ -27,17 +28,17 @@ from tidegate.spark_consumer.batch.bad_records import (
     unreadable_rows,
     without,
 )
-from tidegate.spark_consumer.batch.batch_stats import RecordFrame, count_changes, topics_of
-from tidegate.spark_consumer.batch.collected_batch import (
+from tidegate.spark_consumer.batch.batch_stats import (
     CollectedBatch,
+    RecordFrame,
     collect_batch,
+    count_changes,
     sum_of_changes,
+    topics_of,
 )
-from tidegate.spark_consumer.batch.collected_release import collected_release
-from tidegate.spark_consumer.batch.decoded_release import decoded_release
-from tidegate.spark_consumer.batch.handed_rows import handed_batch
-from tidegate.spark_consumer.batch.inner_cuts import find_inner_cuts
 from tidegate.spark_consumer.batch.progress_rows import ROWS_TAKEN_WHOLE_MAX, ProgressReader
+from tidegate.spark_consumer.batch.release_order import find_inner_cuts
+from tidegate.spark_consumer.batch.releases import collected_release, decoded_release, handed_batch
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_COLUMNS,
     IS_PROGRESS,
@@ -47,12 +48,11 @@ from tidegate.spark_consumer.batch.rows import (
 )
 from tidegate.spark_consumer.batch.segments import COUNTED, SegmentFiles
 from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_ordered
-from tidegate.spark_consumer.batch.undecodable import naming_undecodable
 from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
-from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
+from tidegate.spark_consumer.core.release import BatchStats
+from tidegate.spark_consumer.core.sums import ReleaseCount, RowSum, SegmentRead
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.errors import UndecodableRecord
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch

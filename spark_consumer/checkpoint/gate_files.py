@@ -13,7 +13,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TEMPLATE_DEFAULT, TopicNames
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage, not_as_written
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.cadence import MIRRORS
+from tidegate.spark_consumer.core.cadence import BY_KEY, MIRRORS
 from tidegate.spark_consumer.core.files import (
     ADOPTED_FILE,
     PLANS,
@@ -25,9 +25,7 @@ from tidegate.spark_consumer.core.files import (
     plan_file,
     state_file,
 )
-from tidegate.spark_consumer.core.frontier_log import FrontierLog, StoredFrontier
-from tidegate.spark_consumer.core.hand_over import BY_KEY
-from tidegate.spark_consumer.core.part_log import StoredFile
+from tidegate.spark_consumer.core.part_log import FrontierLog, StoredFile, StoredFrontier
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import CheckpointConflict, CheckpointMismatch
 

@@ -54,8 +54,13 @@ class JsonStorage(JsonFiles, Protocol):
     """A folder with one writer; a run that was replaced gets WriterReplaced from every method.
 
     The check precedes the write, so a run that is replaced between the two still writes: callers
-    must be safe then.  Only `create_json` decides between two runs.
+    must be safe then.  Only `create_json` and `create` decide between two runs.
     """
+
+    @property
+    def root(self) -> str:
+        """The folder's address."""
+        ...
 
     def write_json(self, name: str, content: object) -> None:
         """Write or replace a file; readers see the former content or the new one, whole."""
@@ -66,6 +71,10 @@ class JsonStorage(JsonFiles, Protocol):
 
         Of any number of simultaneous calls exactly one returns True.
         """
+        ...
+
+    def create(self, name: str, content: object) -> bool:
+        """Do as `create_json`, also for a run that is not the writer."""
         ...
 
     def delete(self, names: Iterable[str]) -> None:

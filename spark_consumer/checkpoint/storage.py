@@ -14,14 +14,15 @@ from uuid import uuid4
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.hadoop_folder import HadoopFolder, NameTaken
 from tidegate.spark_consumer.checkpoint.json_files import decoded
-from tidegate.spark_consumer.checkpoint.moved_files import (
+from tidegate.spark_consumer.checkpoint.store_access import StoreAccess, find_access
+from tidegate.spark_consumer.checkpoint.whole_files import (
     UNFINISHED,
+    WholeFiles,
+    find_whole_files,
     next_name,
     read_replaced,
     replaced_names,
 )
-from tidegate.spark_consumer.checkpoint.store_access import StoreAccess, find_access
-from tidegate.spark_consumer.checkpoint.whole_files import WholeFiles, find_whole_files
 from tidegate.spark_consumer.checkpoint.writers import Writers
 
 if TYPE_CHECKING:

@@ -2,48 +2,30 @@
 
 Only the creation of a file that must not exist decides between two runs.  A run looks for its
 successor's file and for its own: files of old numbers are deleted in ascending order, so a run that
-stood still for long finds its successor's, or misses its own.  Those that a search for the newest
-number needs (`claims`) are kept, with a note that their run is over.  A listing only says what can
-be deleted: on an object store it may lack the youngest writer.
+stood still for long finds its successor's, or misses its own.  A listing only says what can be
+deleted: on an object store it may lack the youngest writer.
+
+Files of the newest numbers are kept, and those that a search for the newest number asks for
+(`last_number`), with a note that their run is over.  Every later search asks for the same numbers
+or higher ones, and no delay makes that wrong: what is not needed for a number is not needed for any
+higher one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from tidegate.schemas.errors import invariant
-from tidegate.spark_consumer.core.claims import CLAIMS_KEPT, is_needed
-from tidegate.spark_consumer.core.last_number import last_number
-from tidegate.spark_consumer.errors import WriterReplaced
+from tidegate.schemas.errors import UnreachableError, invariant
+from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
+from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
+
+CLAIMS_KEPT = 100
+"""Newest numbers that are all kept."""
 
 _FOLDER = "writers"
 _DELETED_AT_ONCE = 1_000
 _OVER = {"is_over": True}
-
-
-class WriterFiles(Protocol):
-    """The files that hold the numbers."""
-
-    def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return a file's content, or None if there is no such file; never outdated."""
-        ...
-
-    def create(self, name: str, content: Mapping[str, Any]) -> bool:
-        """Write a file if it does not exist; return whether this call wrote it."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder; the youngest ones may be missing."""
-        ...
-
-    def write_json(self, name: str, content: object) -> None:
-        """Write or replace a file; raises WriterReplaced if there is a younger writer."""
-        ...
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete files; raises WriterReplaced if there is a younger writer."""
-        ...
 
 
 class Writers:
@@ -53,7 +35,7 @@ class Writers:
     the file of the next number exists.
     """
 
-    def __init__(self, files: WriterFiles, *, kept: int = CLAIMS_KEPT) -> None:
+    def __init__(self, files: JsonStorage, *, kept: int = CLAIMS_KEPT) -> None:
         """Be no writer before `take`; the newest `kept` numbers keep their files."""
         self._files = files
         self._kept = kept
@@ -114,3 +96,121 @@ class Writers:
 
 def _file(number: int) -> str:
     return f"{_FOLDER}/{number:012d}"
+
+
+def is_needed(number: int, *, newest: int) -> bool:
+    """Whether a search from 1 for a number of at least `newest` asks for this lower one.
+
+    It goes up to powers of two, less 1, and from there by halves: to `newest` + 1 without some of
+    its low bits, less 1.
+    """
+    place = number + 1
+    lowest_bit = place & -place
+    return place == lowest_bit or (newest + 1) // lowest_bit * lowest_bit == place
+
+
+def last_number(first: int, is_there: Callable[[int], bool]) -> int:
+    """Return the last number from `first` on for which `is_there` is true; `first` - 1 for none.
+
+    What is true for a number has to be true for all between `first` and it.  Asks about twice the
+    logarithm of their count: in growing steps up, then by halves.
+    """
+    low, step = first - 1, 1
+    while is_there(low + step):
+        low += step
+        step *= 2
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_there(middle) else (low, middle)
+    return low
+
+
+RENEWED_EVERY_S = 2.0
+_MISSED = 3
+"""Renewals that do not come before a run counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSeen:
+    """What is stored of a writer's lease; `writer` is 0 before the first run.
+
+    `renewals` is None for a run that has written no lease: it has just begun, or is of a version
+    without leases.
+    """
+
+    writer: int
+    renewals: int | None = None
+    every_s: float = RENEWED_EVERY_S
+    is_given_back: bool = False
+
+
+class Lease:
+    """The lease of the run that is the writer; every method raises WriterReplaced after another.
+
+    It says whether the run still lives, and protects nothing: the writers' numbers do.  It only
+    lets a second run stand by.  Without it two supervised runs would replace each other without
+    end.
+    """
+
+    def __init__(self, files: JsonStorage, writer: int) -> None:
+        """Take the `gate` folder and the run's number; nothing is written before `renew`."""
+        self._files = files
+        self._writer = writer
+        self._renewals = 0
+
+    def renew(self) -> None:
+        """Say that this run lives."""
+        self._renewals += 1
+        self._write(is_given_back=False)
+        if self._renewals == 1 and self._writer > 1:
+            self._files.delete([_lease_file(self._writer - 1)])
+
+    def give_back(self) -> None:
+        """Say that this run has ended: the next one need not wait."""
+        self._write(is_given_back=True)
+
+    def _write(self, *, is_given_back: bool) -> None:
+        content = {
+            "renewals": self._renewals,
+            "every_s": RENEWED_EVERY_S,
+            "is_given_back": is_given_back,
+        }
+        self._files.write_json(_lease_file(self._writer), content)
+
+
+class LeaseWatch:
+    """Decides when the run that works on a checkpoint counts as gone, from what is seen of it."""
+
+    def __init__(self) -> None:
+        """Have seen nothing."""
+        self._seen: LeaseSeen | None = None
+        self._since_s = 0.0
+        self.is_renewed = False
+        """Whether a renewal was seen: the other run lives, or did until a moment ago."""
+
+    def may_take(self, seen: LeaseSeen, *, now_s: float) -> bool:
+        """Return whether nobody works on the checkpoint; `now_s` never goes back."""
+        if seen.writer == 0 or seen.is_given_back:
+            return True
+        if seen != self._seen:
+            self.is_renewed = self._seen is not None
+            self._seen, self._since_s = seen, now_s
+        return now_s - self._since_s > _MISSED * seen.every_s
+
+
+def seen_lease(files: JsonFiles, writer: int) -> LeaseSeen:
+    """Return what is stored of a run's lease, given the run's number.
+
+    A lease that cannot be read counts as one that is not written yet: a run of an earlier version
+    does not replace a local file and Hadoop's checksum of it in one step.
+    """
+    try:
+        content = files.read_json(_lease_file(writer)) if writer else None
+    except (UnreachableError, CheckpointMismatch):
+        content = None
+    return LeaseSeen(writer) if content is None else LeaseSeen(writer, **content)
+
+
+def _lease_file(writer: int) -> str:
+    return f"leases/{writer:012d}.json"

@@ -20,9 +20,7 @@ from tidegate.spark_consumer.commands.locations import require_folders
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import OutputProof
 from tidegate.spark_consumer.core.retention import complete_from_us
-from tidegate.spark_consumer.kafka.first_records import first_records
-from tidegate.spark_consumer.kafka.topic_ids import may_exist
-from tidegate.spark_consumer.kafka.topics import find_missing_topics
+from tidegate.spark_consumer.kafka.topics import find_missing_topics, first_records, may_exist
 from tidegate.spark_consumer.spark.requirements import require_spark
 
 

@@ -15,12 +15,17 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from tidegate.lineage.subscription import Subscription
 from tidegate.program.java import QUICK_START
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.stream_start import require_topic_names
+from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.commands.locations import local_folder, require_release
-from tidegate.spark_consumer.commands.stream_check import require_stream
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.proof import AuditReport
+from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.kafka.topics import find_missing_topics
 from tidegate.spark_consumer.spark.requirements import require_spark
 
 _SMALL_BYTES = 64 * 1024**2
@@ -83,3 +88,26 @@ def _text(fields: Mapping[str, Any]) -> Text:
     """Return lines that rich takes as they are: a token may hold its markup, and is cut."""
     lines = (f"{name}: {value}" if name else str(value) for name, value in fields.items())
     return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+
+
+def require_stream(config: ConsumerConfig) -> HttpSchemaRegistry:
+    """Return the registry of a stream that exists; blocks for seconds, and waits for nothing.
+
+    Raises ConfigError for a stream without progress topic or with other topic names, and for Kafka
+    options that Spark's client does not have; UnreachableError for what does not answer.
+    """
+    options = config.kafka_client_options()
+    java_options(config.given_kafka_options(), login=config.kafka_login)
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    registry.require_reachable()
+    names = config.topic_names
+    if find_missing_topics(config.bootstrap_servers, Subscription(names), options=options):
+        raise ConfigError(
+            "there is no progress topic",
+            hint=(
+                "Check the setting prefix: the first worker of a stream creates its progress topic"
+            ),
+            topic=names.progress,
+        )
+    require_topic_names(config, registry.schema)
+    return registry

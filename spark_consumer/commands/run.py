@@ -21,8 +21,11 @@ from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import wait_for_topics
 from tidegate.spark_consumer.metrics import consumer_metrics
-from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg_package
-from tidegate.spark_consumer.spark.requirements import is_submitted, require_spark
+from tidegate.spark_consumer.spark.requirements import (
+    is_submitted,
+    require_iceberg_package,
+    require_spark,
+)
 
 _LOOK_EVERY_S = 1.0
 

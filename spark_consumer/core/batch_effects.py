@@ -9,19 +9,18 @@
     InspectSegments    the sum of each read, None for a segment that cannot be read
 
 Other effects have no answer.  A topic for which Kafka has no answer is missing among the ids.  The
-effects of a plan are in `plan`, and the one before them in `hand_over`.
+effects of a plan are in `plan`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State, TopicIds
-from tidegate.spark_consumer.core.frontier_log import FrontierLog, StoredFrontier
-from tidegate.spark_consumer.core.hand_over import HandOver
-from tidegate.spark_consumer.core.part_log import StoredFile
+from tidegate.spark_consumer.core.part_log import FrontierLog, StoredFile, StoredFrontier
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
@@ -32,7 +31,8 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
-from tidegate.spark_consumer.core.row_sums import SegmentRead
+from tidegate.spark_consumer.core.sums import SegmentRead
+from tidegate.spark_consumer.errors import ChangesNotConserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,23 @@ class StoreState:
     files: tuple[StoredFile, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Hand all changes that the batch has read to these sinks, one sink after the other.
+
+    It precedes the plan's steps and waits for no watermark: each change is handed over by the batch
+    that reads it.  The plan is stored by then, and a replay finds it, so that the same sinks get
+    the same changes under the same number, however often the batch is repeated.
+    """
+
+    sinks: tuple[str, ...]
+    rows: int | None
+    """How many changes the plan has counted; None where it is an older program's.
+
+    Those that cannot be decoded are among them: that is not known before they are decoded.
+    """
+
+
 BatchEffect: TypeAlias = (
     LoadState
     | DeleteFiles
@@ -180,3 +197,33 @@ BatchEffect: TypeAlias = (
     | CompactSegments
     | StoreState
 )
+
+
+def hand_over(plan: Plan, takers: Collection[str]) -> tuple[HandOver, ...]:
+    """Return the effect of a plan; none if it has no change, or no sink that takes batches.
+
+    `takers` are the sinks of this run that do.  One that the plan does not name begins with the
+    next batch: what it got now, a replay by a run without it would not repeat.
+    """
+    sinks = tuple(name for name in plan.sinks if name in takers)
+    rows = _rows(plan)
+    return (HandOver(sinks, rows),) if sinks and rows != 0 else ()
+
+
+def require_handed(rows: int, effect: HandOver, *, batch: int) -> None:
+    """Raise ChangesNotConserved if a batch holds other than the changes that its plan counted."""
+    if effect.rows not in (None, rows):
+        raise ChangesNotConserved(
+            "a batch does not hold the changes that its plan counted",
+            hint="Nothing of it was handed over; a restart repeats the batch",
+            batch=batch,
+            planned=effect.rows,
+            found=rows,
+        )
+
+
+def _rows(plan: Plan) -> int | None:
+    if plan.fresh is None:
+        return None
+    fresh = plan.fresh.due_rows + plan.fresh.early.rows
+    return fresh + plan.late_rows + plan.repeated_rows

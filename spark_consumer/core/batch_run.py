@@ -41,21 +41,14 @@ from tidegate.spark_consumer.core.batch_effects import (
     StorePlan,
     StoreSchemas,
     StoreState,
+    hand_over,
 )
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, Segment, State
-from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.conservation import Balance, is_whole, require_whole
 from tidegate.spark_consumer.core.files import frontier_name, list_part, segment_name
-from tidegate.spark_consumer.core.frontier_log import FrontierLog
-from tidegate.spark_consumer.core.gate import (
-    Gate,
-    Limits,
-    after,
-    no_longer_needed,
-    waiting_segments,
-)
-from tidegate.spark_consumer.core.hand_over import hand_over
-from tidegate.spark_consumer.core.kept_releases import first_kept_after
+from tidegate.spark_consumer.core.gate import Gate
+from tidegate.spark_consumer.core.limits import Limits
+from tidegate.spark_consumer.core.part_log import FrontierLog
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
@@ -65,15 +58,20 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
-from tidegate.spark_consumer.core.plan_check import (
+from tidegate.spark_consumer.core.release import BatchStats
+from tidegate.spark_consumer.core.release_check import ReleaseCheck
+from tidegate.spark_consumer.core.sums import ReleaseCount, RowSum, SegmentRead
+from tidegate.spark_consumer.core.transition import (
+    after,
     check_plan,
+    first_kept_after,
+    no_longer_needed,
     reads_of_step,
     require_same_batch,
     require_state,
     topics_of_merge,
+    waiting_segments,
 )
-from tidegate.spark_consumer.core.release_check import ReleaseCheck
-from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
 from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch
 
 _Result = TypeVar("_Result")

@@ -13,15 +13,14 @@ from typing import Any
 from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.progress import PartitionGap
-from tidegate.spark_consumer.core.files import folder_of, frontiers_of_older_programs
-from tidegate.spark_consumer.core.formats import require_known
+from tidegate.spark_consumer.core.files import folder_of, frontiers_of_older_programs, require_known
 from tidegate.spark_consumer.core.origin_ledger import NOTHING_FOLLOWED, OriginLedger
-from tidegate.spark_consumer.core.row_sums import RowSum
-from tidegate.spark_consumer.core.segment_list import (
+from tidegate.spark_consumer.core.part_log import (
     ALL_IN_THE_STATE,
     SegmentList,
     read_named,
 )
+from tidegate.spark_consumer.core.sums import RowSum
 
 BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""

@@ -1,4 +1,4 @@
-"""When the mirror takes the releases that it lacks: the decision that a plan stores.
+"""Names of sinks, and when the mirror takes the releases that it lacks, which a plan stores.
 
 A merge costs about the same for one release as for ten, so the mirror takes several at once.  It
 stands at exactly one release in all of its tables, at an older one than the changelog in between.
@@ -26,6 +26,19 @@ ICEBERG_MIRROR = "iceberg_mirror"
 
 MIRRORS = (MIRROR, HISTORY, ICEBERG_MIRROR)
 """The sinks that may stand at an older release than the others: all of them at the same one."""
+
+
+CHANGELOG_BY_KEY = "changelog_by_key"
+"""Name of the sink that appends each batch's changes to Delta tables."""
+
+MIRROR_BY_KEY = "mirror_by_key"
+"""Name of the sink that merges each batch's changes into Delta tables, the newest per row."""
+
+PARQUET_BY_KEY = "parquet_by_key"
+"""Name of the sink that writes each batch's changes as Parquet files."""
+
+BY_KEY = (CHANGELOG_BY_KEY, MIRROR_BY_KEY, PARQUET_BY_KEY)
+"""The sinks of the settings that take batches: what they write has the numbers of batches."""
 
 
 @dataclass(frozen=True, slots=True)

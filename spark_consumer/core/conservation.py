@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from tidegate.spark_consumer.core.batch_state import Segment, State
 from tidegate.spark_consumer.core.plan import Plan
-from tidegate.spark_consumer.core.row_sums import (
+from tidegate.spark_consumer.core.sums import (
     NO_ROWS,
     Conflict,
     ReleaseCount,

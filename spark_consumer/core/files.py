@@ -1,6 +1,11 @@
-"""Names of the files below a checkpoint's `gate` folder."""
+"""Names of the files below a checkpoint's `gate` folder, and the numbers of their formats."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidegate.spark_consumer.errors import NewerCheckpoint
 
 QUERY_FILE = "query.json"
 START_FILE = "start.json"
@@ -83,3 +88,21 @@ def schema_file(schema_id: int) -> str:
 def number_in(file_name: str) -> int:
     """Return the number of a plan's or state's file name."""
     return int(file_name.removesuffix(".json"))
+
+
+def require_known(what: str, data: Mapping[str, Any], *, newest: int) -> int:
+    """Return the format number of stored data, 1 if it has none.
+
+    Raises NewerCheckpoint for a number above `newest`.
+    """
+    found: int = data.get("format", 1)
+    if found > newest:
+        code = data.get("code") or "that wrote it"
+        raise NewerCheckpoint(
+            f"a newer version of Tidegate stored this {what}",
+            hint=f"Install Tidegate {code} or newer; this version cannot read its format",
+            batch=data.get("batch"),
+            found=found,
+            known=newest,
+        )
+    return found

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tidegate.lineage.errors import ProtocolError
@@ -25,6 +24,7 @@ from tidegate.lineage.frontier import (
 )
 from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.output_form import Envelope, recorded_form
 from tidegate.schemas.progress import StreamStarted
 from tidegate.spark_consumer.core.batch_state import (
     BEFORE_EVERYTHING_US,
@@ -32,59 +32,29 @@ from tidegate.spark_consumer.core.batch_state import (
     State,
     TopicIds,
 )
-from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS, Cadence, merges_due
-from tidegate.spark_consumer.core.files import plan_file, segment_file, state_file
-from tidegate.spark_consumer.core.marker_news import NewsReader
-from tidegate.spark_consumer.core.origin_account import ENTRIES_MAX
-from tidegate.spark_consumer.core.origin_ledger import OriginLedger
+from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS, merges_due
+from tidegate.spark_consumer.core.limits import Limits, average_bytes
+from tidegate.spark_consumer.core.origin_ledger import NewsReader
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan, ReleaseBounds
-from tidegate.spark_consumer.core.read_limit import average_bytes
-from tidegate.spark_consumer.core.readable_stream import require_readable
 from tidegate.spark_consumer.core.release import (
+    BatchStats,
     compaction_of,
     releases_of,
     segments_of,
 )
-from tidegate.spark_consumer.core.row_sums import RowSum
-from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE, SegmentList
+from tidegate.spark_consumer.core.release_check import ENTRIES_MAX
 from tidegate.spark_consumer.core.sink_set import (
-    begins_after,
     joining_mirrors,
     sinks_now,
 )
+from tidegate.spark_consumer.core.sums import RowSum
 from tidegate.spark_consumer.errors import (
     BAD_RECORD_HINT,
     CheckpointMismatch,
     DataTopicChanged,
     UnorderedChange,
+    UnreadableEnvelope,
 )
-
-STATES_KEPT = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sizes: they change how the output is divided, written and kept, never its content."""
-
-    release_rows_max: int = 500_000
-    segment_rows_max: int = 250_000
-    segments_max: int = 32
-    compaction_rows_max: int = 500_000
-    small_release_rows_max: int = 0
-    """Changes that a release may read to be a small one; 0: none is."""
-    small_release_bytes_max: int = 0
-    """Bytes of their keys and values."""
-    slice_rows: int = 125_000
-    """Changes that one task sorts and writes, about: a large release is cut into such slices."""
-    release_bytes_max: int = 0
-    """Bytes of keys and values that a release or a segment holds, about; 0: any number."""
-    state_segments_max: int = 64
-    """Segments that the file of a state holds, about; more are in files beside it."""
-    releases_kept: int = 0
-    """Release manifests that are kept, about; 0: all."""
-    cadence: Cadence = field(default_factory=Cadence)
-    """How often the mirror is merged."""
 
 
 class Gate:
@@ -160,11 +130,9 @@ class Gate:
                 slot=row.slot,
                 offset=row.offset,
             )
-        for row in portion:
-            self._taken[row.slot] = max(row.offset, self._taken.get(row.slot, -1))
-        for row in sorted(portion, key=lambda row: (row.slot, row.offset)):
+        for row in self._frontier.fold(portion, reached=end_offsets):
+            self._taken[row.slot] = row.offset
             self._news.take(row.record.body)
-        self._frontier.fold(portion, reached=end_offsets)
         self._frontier.check_invariants()
 
     def close(self) -> int:
@@ -366,101 +334,6 @@ class Gate:
         return tuple(merged[topic] for topic in sorted(merged))
 
 
-def after(
-    state: State,
-    plan: Plan,
-    *,
-    written: Mapping[str, Segment],
-    waiting_rows: int | None,
-    code: str,
-    listed: SegmentList = ALL_IN_THE_STATE,
-    mismatches: int = 0,
-    copies: int = 0,
-    origins: OriginLedger | None = None,
-    origins_file: str | None = None,
-    dead_letters: int = 0,
-) -> State:
-    """Return the state that an executed plan leads to.
-
-    `written` holds the segments of the plan as they were written, by their planned names;
-    `waiting_rows` is how many changes wait; `code` is the version of this program; `listed` is how
-    the waiting segments are stored; `mismatches` is how many the batch has recorded, `copies` how
-    many records it left out, and `dead_letters` how many its releases have set aside; `origins` is
-    what is followed of stream partitions, None if that has not changed, and `origins_file` the file
-    that holds it.
-    """
-    waiting = waiting_segments(state, plan, written)
-    kept = {segment.name for segment in waiting}
-    kept_us = None if plan.mirror_at is None else state.mirror_merged_at_us
-    following = replace(
-        state,
-        batch=plan.batch,
-        watermark_us=plan.through_us,
-        next_release=state.next_release + len(plan.releases),
-        stream_has_ended=plan.stream_has_ended,
-        late_rows=state.late_rows + plan.late_rows,
-        end_offsets=plan.end_offsets,
-        frontier=plan.frontier,
-        dropped_frontiers=plan.dropped_frontiers,
-        change_bytes=plan.change_bytes,
-        segments=waiting,
-        dropped_segments=tuple(s.name for s in state.segments if s.name not in kept),
-        topics=plan.topics,
-        sinks=plan.sinks,
-        begins=begins_after(state, plan),
-        waiting_rows=waiting_rows,
-        code=code,
-        adopts_through_us=plan.adopts_through_us,
-        listed=listed,
-        mirror_release=_mirror_release(state, plan),
-        mirror_merged_at_us=plan.decided_at_us if plan.merges else kept_us,
-        mismatches=state.mismatches + mismatches,
-        copies=state.copies + copies,
-        origins=state.origins if origins is None else origins,
-        origins_file=origins_file,
-        gaps=plan.gaps,
-        dead_letters=state.dead_letters + plan.dead_letters + dead_letters,
-    )
-    following = replace(
-        following, dropped_lists=tuple(sorted(state.list_folders - following.list_folders))
-    )
-    following.check_invariants()
-    return following
-
-
-def _mirror_release(state: State, plan: Plan) -> int | None:
-    """Return where the mirror stands after a plan, None at the newest release."""
-    newest = state.next_release + len(plan.releases) - 1
-    stands_at = plan.merges[-1] if plan.merges else plan.mirror_at
-    return None if stands_at == newest else stands_at
-
-
-def waiting_segments(
-    state: State, plan: Plan, written: Mapping[str, Segment]
-) -> tuple[Segment, ...]:
-    """Return the segments that hold changes above the plan's watermark, as they were written."""
-    joined = () if plan.compaction is None else plan.compaction.inputs
-    surviving = [
-        segment
-        for segment in state.segments
-        if segment.max_us > plan.through_us and segment.name not in joined
-    ]
-    output = () if plan.compaction is None else (plan.compaction.output,)
-    return (*surviving, *(written[planned.name] for planned in (*output, *plan.stored)))
-
-
-def no_longer_needed(state: State) -> tuple[str, ...]:
-    """Return the files that batch `state.batch + 1` may delete: no earlier batch runs again.
-
-    The last `STATES_KEPT` states and plans stay for an operator who has to find a fault.
-    """
-    names = [*(segment_file(name) for name in state.dropped_segments), *state.dropped_frontiers]
-    names += state.dropped_lists
-    if state.batch >= STATES_KEPT:
-        names += [plan_file(state.batch - STATES_KEPT), state_file(state.batch - STATES_KEPT)]
-    return tuple(names)
-
-
 def _require_growth(before: EndOffsets, now: EndOffsets) -> None:
     for topic, ends in before.items():
         for topic_partition, offset in ends.items():
@@ -472,3 +345,30 @@ def _require_growth(before: EndOffsets, now: EndOffsets) -> None:
                     topic_partition=topic_partition,
                     read=offset,
                 )
+
+
+def require_readable(rows: Iterable[ProgressRow]) -> None:
+    """Raise UnreadableEnvelope if one of the progress rows opens a stream of another envelope.
+
+    One that this version does not know is another one, too.  The row is the first record of the
+    root's slot, so nothing has been released before it is read.
+    """
+    for row in rows:
+        body = row.record.body
+        if not isinstance(body, StreamStarted):
+            continue
+        envelope = recorded_form(body.filters)["envelope"]
+        if envelope != Envelope.TIDEGATE:
+            raise UnreadableEnvelope(
+                (
+                    f"the stream's values have the envelope '{envelope}', and the Spark consumer "
+                    "cannot read them"
+                ),
+                hint=(
+                    'Run it on a stream with envelope = "tidegate", under another '
+                    "prefix; this one is "
+                    "for other programs"
+                ),
+                stream=body.stream,
+                envelope=envelope,
+            )

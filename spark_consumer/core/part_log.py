@@ -1,15 +1,32 @@
-"""What is stored in parts: a part holds what changed between two moments, in one or more files.
+"""Data that is stored in parts: what changed between two moments, in one or more files.
 
 New changes are joined with the parts before them that are no larger.  So each change is written a
-few times only, and there are few parts, however many changes there were.
+few times only, and there are few parts, however many changes there were.  A state's segments and a
+frontier are stored like this.  A batch adds and removes a few segments: with all of them in its
+state, thousands would be written again in each batch, so a state holds what has changed since its
+newest part, and names the parts.  The index of a batch's frontier likewise names the parts that
+hold the items of `Frontier.items_since`, and who owned the slots.  Names of files hold the number
+of the run that writes: no two runs write to one file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from tidegate.lineage.frontier import Frontier, FrontierMark
+from tidegate.lineage.subscription import Subscribed
+from tidegate.spark_consumer.core.files import (
+    folder_of,
+    frontier_file,
+    frontier_folder,
+    frontier_part,
+    list_part,
+    require_known,
+)
+from tidegate.spark_consumer.errors import CheckpointMismatch
 
 FILE_BYTES_MAX = 4_000_000
 """How much JSON one file holds; an item that is larger has a file of its own."""
@@ -72,3 +89,198 @@ def _cut(items: Iterable[tuple[Any, int]]) -> Iterator[list[tuple[Any, int]]]:
         size += item_size
     if portion:
         yield portion
+
+
+_REMOVED_PER_SEGMENT = 16
+"""Names of removed segments that take about the place of a segment."""
+
+
+class _Segment(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def snapshot(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentList:
+    """The parts that a state names, and the segments that they hold together."""
+
+    parts: tuple[Part[frozenset[str]], ...] = ()
+    names: frozenset[str] = frozenset()
+
+    @property
+    def folders(self) -> frozenset[str]:
+        """The folders of the parts, with what killed runs have written there."""
+        return frozenset(folder_of(file) for part in self.parts for file in part.files)
+
+    def write(
+        self, segments: Sequence[_Segment], *, batch: int, writer: int, own_max: int
+    ) -> tuple[SegmentList, tuple[StoredFile, ...]]:
+        """Return the list for the segments that a batch leaves, and the files to write before it.
+
+        The state's own file gets about `own_max` segments at most.  `segments` are in the order in
+        which they were added.
+        """
+        if len(segments) <= own_max:
+            return ALL_IN_THE_STATE, ()
+        now = frozenset(segment.name for segment in segments)
+        # Counts decide, never sizes: each attempt at a batch writes to its folder, or none does.
+        added, removed = len(now - self.names), len(self.names - now)
+        if added <= own_max and removed <= own_max * _REMOVED_PER_SEGMENT:
+            return self, ()
+        parts, names = self.parts, self.names
+        live = sum(len(json.dumps(segment.snapshot())) for segment in segments)
+        if sum(part.size for part in parts) > 2 * live:
+            parts, names = (), frozenset()
+        parts, files = with_changes(
+            parts,
+            since=names,
+            items_since=lambda before: _changes(before, segments),
+            file=lambda number: list_part(batch, number, writer=writer),
+        )
+        return SegmentList(parts, now), files
+
+    def rest(self, segments: Sequence[_Segment]) -> dict[str, Any]:
+        """Return what a state that names the parts stores itself, as plain data."""
+        own = [segment.snapshot() for segment in segments if segment.name not in self.names]
+        if not self.parts:
+            return {"segments": own}
+        return {
+            "segments": own,
+            "removed_segments": sorted(self.names.difference(one.name for one in segments)),
+            "segment_parts": [[list(part.files), part.size] for part in self.parts],
+        }
+
+    @staticmethod
+    def restore(
+        data: Mapping[str, Any], read: Callable[[str], Mapping[str, Any] | None]
+    ) -> tuple[SegmentList, list[Mapping[str, Any]]]:
+        """Return the list of a stored state, and its segments as plain data, in their order.
+
+        `read` reads a file of the folder.  Raises CheckpointMismatch if one is missing.
+        """
+        found: dict[str, Mapping[str, Any]] = {}
+        parts = []
+        for files, size in data.get("segment_parts", ()):
+            parts.append(Part(tuple(files), size, frozenset(found)))
+            for file in files:
+                _apply(found, read_named(file, data["batch"], read)["items"])
+        listed = SegmentList(tuple(parts), frozenset(found))
+        for name in data.get("removed_segments", ()):
+            del found[name]
+        return listed, [*found.values(), *data["segments"]]
+
+
+ALL_IN_THE_STATE = SegmentList()
+
+
+def read_named(
+    file: str, batch: int, read: Callable[[str], Mapping[str, Any] | None]
+) -> Mapping[str, Any]:
+    """Return a file that the state of a batch names; raises CheckpointMismatch if it is missing."""
+    content = read(file)
+    if content is None:
+        raise CheckpointMismatch(
+            "a file that the state names is not stored",
+            hint="Restore the checkpoint's whole folder",
+            batch=batch,
+            file=file,
+        )
+    return content
+
+
+def _changes(before: frozenset[str], segments: Sequence[_Segment]) -> Iterator[Any]:
+    yield from sorted(before.difference(segment.name for segment in segments))
+    yield from (segment.snapshot() for segment in segments if segment.name not in before)
+
+
+def _apply(found: dict[str, Mapping[str, Any]], items: Sequence[Any]) -> None:
+    for item in items:
+        if isinstance(item, str):
+            del found[item]
+        else:
+            found[item["name"]] = item
+
+
+FRONTIER_FORMAT = 3
+"""An index's format; 2 had no accepted gaps; 1 no number, and the whole frontier in one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrontier:
+    """What a batch writes: the files in order, the index last."""
+
+    files: tuple[StoredFile, ...]
+    dropped: tuple[str, ...]
+    """Files and folders that no later batch reads, once this batch's state is stored."""
+
+
+class FrontierLog:
+    """A frontier with what is stored of it; `write` is called once per batch."""
+
+    def __init__(self, frontier: Frontier) -> None:
+        """Take a frontier of which nothing is stored."""
+        self.frontier = frontier
+        self._parts: tuple[Part[FrontierMark | None], ...] = ()
+        self._stored: frozenset[str] = frozenset()
+        self._mark: FrontierMark | None = None
+
+    @classmethod
+    def restore(
+        cls,
+        name: str,
+        index: Mapping[str, Any],
+        read: Callable[[str], Mapping[str, Any] | None],
+        subscription: Subscribed,
+    ) -> FrontierLog | None:
+        """Rebuild the log that has an index, also one of an older program; `read` reads its files.
+
+        None if a file is missing.  Raises NewerCheckpoint for an index of a newer program.
+        """
+        if require_known("frontier", index, newest=FRONTIER_FORMAT) == 1:
+            log = cls(Frontier.of_format_1(index, subscription))
+            log._stored = frozenset({frontier_file(name)})
+            return log
+        log = cls(Frontier(subscription))
+        for files, size in index["parts"]:
+            since = log._mark
+            for file in files:
+                content = read(file)
+                if content is None:
+                    return None
+                log.frontier.apply(content["items"])
+            log._mark = log.frontier.mark()
+            log._parts = (*log._parts, Part(tuple(files), size, since))
+        workers = index.get("workers", {})  # an older program has stored none
+        log.frontier.workers = {int(slot): worker for slot, worker in workers.items()}
+        log._stored = log._folders(name)
+        return log
+
+    def write(self, name: str, *, code: str) -> StoredFrontier:
+        """Return what stores the frontier under a name; `code` is the version of this program."""
+        mark = self.frontier.mark()
+        parts = self._parts
+        files: tuple[StoredFile, ...] = ()
+        if mark != self._mark:
+            parts, files = with_changes(
+                parts,
+                since=self._mark,
+                items_since=self.frontier.items_since,
+                file=lambda number: frontier_part(name, number),
+            )
+        numbered = [(file, {"format": FRONTIER_FORMAT, **content}) for file, content in files]
+        index = {
+            "format": FRONTIER_FORMAT,
+            "code": code,
+            "parts": [[part.files, part.size] for part in parts],
+            "workers": {str(slot): one for slot, one in sorted(self.frontier.workers.items())},
+        }
+        before, self._mark, self._parts = self._stored, mark, parts
+        self._stored = self._folders(name)
+        dropped = tuple(sorted(before - self._stored))
+        return StoredFrontier((*numbered, (frontier_file(name), index)), dropped)
+
+    def _folders(self, name: str) -> frozenset[str]:
+        files = (frontier_file(name), *(file for part in self._parts for file in part.files))
+        return frozenset(frontier_folder(file) for file in files)

@@ -6,13 +6,13 @@ is no contradiction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from html import escape
 from typing import Any
 
 from tidegate.schemas.progress import PartitionGap
-from tidegate.spark_consumer.core.html_table import html_table
 
 
 class Verdict(StrEnum):
@@ -168,3 +168,32 @@ class AuditReport:
     @property
     def _all(self) -> tuple[Findings, ...]:
         return self.tables, self.stream_partitions, self.transactions, self.releases
+
+
+def html_table(head: Sequence[str], rows: Iterable[Iterable[Any]], *, title: str = "") -> str:
+    """Return a table; every text in it is escaped, and what is None is a dash."""
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    return (
+        f"<table>{caption}<thead>{_row(head, 'th')}</thead>"
+        f"<tbody>{''.join(_row(row, 'td') for row in rows)}</tbody></table>"
+    )
+
+
+def _row(cells: Iterable[Any], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{_text(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, dict):
+        return _lines(value)
+    if isinstance(value, list | tuple):
+        return "<br>".join(_text(one) for one in value) or "none"
+    return escape(str(value))
+
+
+def _lines(values: Mapping[str, Any]) -> str:
+    return "<br>".join(f"{escape(str(key))}: {_text(one)}" for key, one in values.items()) or "none"

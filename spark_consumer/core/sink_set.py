@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS
-from tidegate.spark_consumer.core.hand_over import MIRROR_BY_KEY
+from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRROR_BY_KEY, MIRRORS
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import CheckpointMismatch
 

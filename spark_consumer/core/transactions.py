@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.schemas.progress import PartitionGap
-from tidegate.spark_consumer.core.dead_letters import with_dead_letters
 from tidegate.spark_consumer.core.proof import Fault, Mismatch
-from tidegate.spark_consumer.errors import TransactionIncomplete
+from tidegate.spark_consumer.errors import TransactionIncomplete, with_dead_letters
 
 LISTED_MAX = 20
 """Transactions of each kind that are named; all are counted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tidegate.spark_consumer.commands.stream_check import require_stream
+from tidegate.spark_consumer.commands.audit import require_stream
 from tidegate.spark_consumer.core.proof import AuditReport
 from tidegate.spark_consumer.library.settings import load_settings, require_option
 from tidegate.spark_consumer.sinks.delta.catalog import output_of

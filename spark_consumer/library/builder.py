@@ -15,23 +15,25 @@ import structlog
 from tidegate.program.logs import start_log
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.commands.stream_check import require_stream
+from tidegate.spark_consumer.commands.audit import require_stream
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
 from tidegate.spark_consumer.core.cadence import (
     CHANGELOG,
+    CHANGELOG_BY_KEY,
     HISTORY,
     ICEBERG_CHANGELOG,
     ICEBERG_MIRROR,
     MIRROR,
-)
-from tidegate.spark_consumer.core.hand_over import (
-    CHANGELOG_BY_KEY,
     MIRROR_BY_KEY,
     PARQUET_BY_KEY,
 )
-from tidegate.spark_consumer.library.own_sinks import named_sink, require_function
 from tidegate.spark_consumer.library.query import TidegateQuery
-from tidegate.spark_consumer.library.settings import load_settings, require_option
+from tidegate.spark_consumer.library.settings import (
+    load_settings,
+    named_sink,
+    require_function,
+    require_option,
+)
 from tidegate.spark_consumer.sinks.delta.transactions_sink import TRANSACTIONS
 from tidegate.spark_consumer.sinks.files.datastream import DATASTREAM_FILES
 from tidegate.spark_consumer.sinks.function import (

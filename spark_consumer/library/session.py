@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
-from tidegate.spark_consumer.spark.iceberg_requirements import (
-    require_iceberg,
-    require_iceberg_package,
-)
 from tidegate.spark_consumer.spark.requirements import (
     is_submitted,
+    require_iceberg,
+    require_iceberg_package,
     require_session,
     require_spark,
 )

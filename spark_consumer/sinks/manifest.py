@@ -23,9 +23,9 @@ from typing import Any, Protocol
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles
+from tidegate.spark_consumer.checkpoint.writers import last_number
 from tidegate.spark_consumer.core.cadence import MIRRORS
-from tidegate.spark_consumer.core.kept_releases import DROPPED_AT_ONCE
-from tidegate.spark_consumer.core.last_number import last_number
+from tidegate.spark_consumer.core.transition import DROPPED_AT_ONCE
 from tidegate.spark_consumer.sinks.port import TableVersion
 
 _HINT = "Restore the output's _releases folder"

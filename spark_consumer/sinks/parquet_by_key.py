@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidegate.spark_consumer.core.hand_over import PARQUET_BY_KEY
+from tidegate.spark_consumer.core.cadence import PARQUET_BY_KEY
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.parquet import OutputFolder, ReleaseFolders
 from tidegate.spark_consumer.sinks.port import Release, TableVersion

@@ -1,7 +1,7 @@
 """The rows of an output's changelogs as an audit compares them, all tables together.
 
 Tables of an older program lack columns: `origin` then follows from the token in `source`, and
-`value_bytes` is null.
+`value_bytes` is null.  Checksums of 64 bits are summed modulo 2^64 by their halves.
 """
 
 from __future__ import annotations
@@ -15,8 +15,30 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.window import Window
 
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
+from tidegate.spark_consumer.batch.batch_stats import HALF_BITS, high_half, low_half
 from tidegate.spark_consumer.batch.rows import commit_us
-from tidegate.spark_consumer.spark.audit_sums import half_sums, halves_of, joined_halves
+
+
+def halves_of(column: str) -> dict[str, Column]:
+    """Return the columns `high` and `low` of a signed 64-bit number, both from 0 to 2^32 - 1."""
+    return {"high": high_half(column), "low": low_half(column)}
+
+
+def half_sums() -> list[Column]:
+    """Return the aggregates of `high` and `low` that `joined_halves` reads."""
+    return [F.sum("high").alias("high"), F.sum("low").alias("low")]
+
+
+def joined_halves() -> Column:
+    """Return the sum modulo 2^64 as 16 hexadecimal digits, of sums of up to 2^31 halves.
+
+    Not by `lower`, for which Spark first computes the title case of every character there is: a
+    second of CPU time in each session.
+    """
+    modulus = F.lit(1 << HALF_BITS)
+    high = (F.col("high") + high_half("low")) % modulus
+    digits = F.format_string("%08x%08x", high, low_half("low"))
+    return F.when(high.isNotNull(), digits)
 
 
 def read_rows(

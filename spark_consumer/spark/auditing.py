@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.output_form import left_out
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.batch.source import topic_rows
+from tidegate.spark_consumer.batch.rows import topic_rows
 from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
 from tidegate.spark_consumer.checkpoint.gate_files import newest_state
 from tidegate.spark_consumer.checkpoint.storage import Storage
@@ -30,7 +30,7 @@ from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch
 from tidegate.spark_consumer.kafka.java_options import java_options
-from tidegate.spark_consumer.kafka.topic_ids import may_exist
+from tidegate.spark_consumer.kafka.topics import may_exist
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest, newest_manifest
 from tidegate.spark_consumer.sinks.merge.scope import leaves_changes_out
 from tidegate.spark_consumer.sinks.sql import NOT_COMPILED, session_settings
@@ -48,9 +48,7 @@ from tidegate.spark_consumer.spark.audit_markers import (
     under_their_tables,
 )
 from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_release
-from tidegate.spark_consumer.spark.login_requirements import require_login
-from tidegate.spark_consumer.spark.redaction import hide_logins
-from tidegate.spark_consumer.spark.requirements import require_session
+from tidegate.spark_consumer.spark.requirements import hide_logins, require_login, require_session
 
 _LATE = "late"
 _CAUSE_MAX = 300

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable
 from traceback import walk_tb
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import UnreachableError
-from tidegate.spark_consumer.core.late_writes import is_late_write
+from tidegate.spark_consumer.checkpoint.json_files import JsonStorage
+from tidegate.spark_consumer.core.runs import is_late_write
 from tidegate.spark_consumer.errors import (
     ChangesExpired,
     CheckpointConflict,
     DataTopicChanged,
     WriterReplaced,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 _CAUSE_MAX = 300
 _SINKS = "tidegate.spark_consumer.sinks"
@@ -31,21 +37,8 @@ _SYSTEM_ERROR = re.compile(
 Each error of delta-rs itself is a "Generic DeltaTable error"."""
 
 
-class GateFolder(Protocol):
-    """What is asked of the gate's folder."""
-
-    @property
-    def root(self) -> str:
-        """Its address."""
-        ...
-
-    def require_writer(self) -> None:
-        """Raise WriterReplaced if another run has taken it."""
-        ...
-
-
 def name_failure(
-    failure: BaseException, *, gate: GateFolder, require_kept: Callable[[], None]
+    failure: BaseException, *, gate: JsonStorage, require_kept: Callable[[], None]
 ) -> BaseException:
     """Return the error that says what a failure comes from, with the failure as its cause.
 
@@ -95,7 +88,7 @@ def _own_module(failure: BaseException) -> str:
     return next((name for name in reversed(names) if name.startswith("tidegate.")), "")
 
 
-def find_successor(gate: GateFolder) -> WriterReplaced | None:
+def find_successor(gate: JsonStorage) -> WriterReplaced | None:
     """Return the error of a run that another one has replaced; None if it is the last, or unknown.
 
     Blocks for as long as storage takes to answer.
@@ -109,7 +102,7 @@ def find_successor(gate: GateFolder) -> WriterReplaced | None:
     return None
 
 
-def require_no_conflict(gate: GateFolder, failure: BaseException) -> None:
+def require_no_conflict(gate: JsonStorage, failure: BaseException) -> None:
     """Raise CheckpointConflict if Spark has found a file of another run, and this run may write.
 
     Raises WriterReplaced if another run has taken the checkpoint.
@@ -127,7 +120,7 @@ def require_no_conflict(gate: GateFolder, failure: BaseException) -> None:
     ) from failure
 
 
-def _require_writer(gate: GateFolder, failure: BaseException) -> None:
+def _require_writer(gate: JsonStorage, failure: BaseException) -> None:
     """Raise WriterReplaced if that is the cause of a failure.
 
     A run that was replaced while it was paused may continue in the middle of a sink's commit or of
@@ -136,3 +129,48 @@ def _require_writer(gate: GateFolder, failure: BaseException) -> None:
     replaced = find_successor(gate)
     if replaced is not None:
         raise replaced from failure
+
+
+_TEXT_MAX = 1_000
+
+_INTERRUPTED = re.compile(
+    r"py4j\.protocol\.Py4JJavaError: An error occurred while calling.*?"
+    r"(java\.lang\.InterruptedException|java\.io\.InterruptedIOException"
+    r"|java\.nio\.channels\.ClosedByInterruptException)",
+    re.DOTALL,
+)
+"""What Spark looks for: the batch was interrupted, and the query has not failed."""
+
+
+class BatchFailed(Exception):  # noqa: N818 - named after what happened
+    """A batch has ended with an error; the text names it."""
+
+
+def with_short_failures(
+    batch: Callable[[DataFrame, int], None],
+) -> Callable[[DataFrame, int], None]:
+    """Return the function for Spark; it raises BatchFailed for any error of `batch`.
+
+    Spark gets the class of the error and the beginning of its text.  It searches the text for the
+    interruption of a query that is being stopped, with a pattern of Java's that needs stack for
+    each character: a Python traceback with one of Java's in it ended the stream's thread with
+    StackOverflowError, and nothing of the error was seen.  The whole error is `Batch.failure`,
+    which the query reports.
+    """
+
+    def run(rows: DataFrame, number: int) -> None:
+        try:
+            batch(rows, number)
+        except Exception as error:  # noqa: BLE001 - whatever a batch, a sink or a function raises
+            raise BatchFailed(_short(error)) from None
+
+    return run
+
+
+def _short(error: Exception) -> str:
+    whole = "".join(traceback.format_exception(error))
+    if (interrupted := _INTERRUPTED.search(whole)) is not None:
+        calling = "py4j.protocol.Py4JJavaError: An error occurred while calling Java"
+        return f"{calling}: {interrupted.group(1)}"
+    text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]} …"

@@ -1,10 +1,18 @@
-"""A running query with its gate: how it is stopped, and by what it has ended."""
+"""A running query with its gate: how it is stopped, its end, and its measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
 from tidegate.lineage.frontier import Frontier
 from tidegate.spark_consumer.checkpoint.storage import Storage
@@ -14,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tidegate.spark_consumer.batch.batch import Batch
+    from tidegate.spark_consumer.metrics import ConsumerMetrics
     from tidegate.spark_consumer.spark.standby import LeaseKeeper
 
 
@@ -61,3 +70,36 @@ class GateQuery:
         self.query.stop()
         self.batch.close()
         self.unlisten()
+
+
+_WHOLE = frozenset({"addBatch", "triggerExecution"})
+"""The gate's own phases together, and all of both."""
+
+
+class MetricsListener(StreamingQueryListener):
+    """Counts the durations of batches, sets the size of the last, adds up Spark's own phases.
+
+    Spark calls a listener late and may skip calls, so nothing is decided here.
+    """
+
+    def __init__(self, metrics: ConsumerMetrics) -> None:
+        """Take the metrics to set."""
+        self._metrics = metrics
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing to measure."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Count duration and size; add the time that Spark needed around the batch."""
+        self._metrics.observe("batch_duration_seconds", event.progress.batchDuration / 1000)
+        self._metrics.set("batch_input_rows", event.progress.numInputRows)
+        for name, duration_ms in event.progress.durationMs.items():
+            if name not in _WHOLE:
+                seconds = duration_ms / 1000
+                self._metrics.add("batch_phase_seconds_total", seconds, phase=f"spark-{name}")
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing to measure."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Nothing to measure."""

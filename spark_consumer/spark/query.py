@@ -8,83 +8,56 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from tidegate.lineage.frontier import EndOffsets, Frontier
+from tidegate.lineage.frontier import Frontier
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.open_lineage import RunLineage
-from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.status_server import Health
 from tidegate.schemas.errors import TidegateError
-from tidegate.schemas.instants import NS_PER_US, US_PER_MS
 from tidegate.schemas.registry import SchemaRegistry
-from tidegate.spark_consumer.batch.bad_records import BadRecords
-from tidegate.spark_consumer.batch.batch import Batch
-from tidegate.spark_consumer.batch.batch_lineage import BatchLineage
-from tidegate.spark_consumer.batch.ports import Parts
-from tidegate.spark_consumer.batch.progress_rows import ProgressReader
-from tidegate.spark_consumer.batch.schema_ids import SchemaIds
-from tidegate.spark_consumer.batch.segments import SegmentFiles
-from tidegate.spark_consumer.batch.source import kafka_rows
-from tidegate.spark_consumer.batch.spark_rows import SparkRows
 from tidegate.spark_consumer.checkpoint.gate_files import (
     GateFiles,
-    complete_from_us,
     newest_state,
 )
-from tidegate.spark_consumer.checkpoint.lease import Lease
-from tidegate.spark_consumer.checkpoint.offsets import end_offsets, read_offsets
-from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.checkpoint.offsets import read_offsets
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.checkpoint.writers import Lease
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.cadence import Cadence
-from tidegate.spark_consumer.core.caught_up import CaughtUp
-from tidegate.spark_consumer.core.compaction import CompactionLimits
-from tidegate.spark_consumer.core.files import LISTED_FOLDERS, SEGMENTS
-from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.core.late_writes import QueryRestarts
-from tidegate.spark_consumer.core.read_limit import must_restart, offsets_per_batch
-from tidegate.spark_consumer.core.retention import FirstRecord, require_kept
-from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
+from tidegate.spark_consumer.core.limits import must_restart, offsets_per_batch
+from tidegate.spark_consumer.core.retention import require_kept
+from tidegate.spark_consumer.core.runs import CaughtUp, QueryRestarts
 from tidegate.spark_consumer.core.sink_set import require_sinks
 from tidegate.spark_consumer.errors import (
-    ChangesExpired,
     CheckpointConflict,
 )
-from tidegate.spark_consumer.kafka.first_records import first_records
-from tidegate.spark_consumer.kafka.java_options import java_options
-from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
-from tidegate.spark_consumer.sinks.delta import side_tables
-from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
-from tidegate.spark_consumer.sinks.delta.maintenance import VacuumPolicy, find_maintenance
-from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
 from tidegate.spark_consumer.sinks.port import Sink
-from tidegate.spark_consumer.spark.failures import require_no_conflict, require_storage
-from tidegate.spark_consumer.spark.gate_query import GateQuery
-from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
-from tidegate.spark_consumer.spark.listener import MetricsListener
-from tidegate.spark_consumer.spark.login_requirements import require_login
-from tidegate.spark_consumer.spark.query_session import QuerySession
-from tidegate.spark_consumer.spark.redaction import hide_logins
-from tidegate.spark_consumer.spark.requirements import require_session
-from tidegate.spark_consumer.spark.session import session_of
-from tidegate.spark_consumer.spark.short_failure import with_short_failures
-from tidegate.spark_consumer.spark.shutdown import stopped_before_java
-from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
+from tidegate.spark_consumer.spark.failures import (
+    require_no_conflict,
+    require_storage,
+)
+from tidegate.spark_consumer.spark.gate_query import GateQuery, MetricsListener
+from tidegate.spark_consumer.spark.preparation import kept_records, prepare, watermark_us
+from tidegate.spark_consumer.spark.requirements import (
+    hide_logins,
+    require_iceberg,
+    require_login,
+    require_session,
+)
+from tidegate.spark_consumer.spark.session import session_of, stopped_before_java
+from tidegate.spark_consumer.spark.sink_factory import all_names
 from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 _POLL_SECONDS = 1.0
@@ -134,7 +107,7 @@ def build_query(
         Lease(gate, writer), is_running=lambda: all(query.isActive for query in running)
     )
     try:
-        batch, writing = _prepare(
+        batch, writing = prepare(
             spark,
             config,
             gate,
@@ -176,7 +149,7 @@ def build_query(
         reads,
         unlisten=lambda: spark.streams.removeListener(listener) if config.metrics_port else None,
         require_kept=lambda: require_kept(
-            read_offsets(checkpoint) or {}, _kept(config), watermark_us=_watermark_us(gate)
+            read_offsets(checkpoint) or {}, kept_records(config), watermark_us=watermark_us(gate)
         ),
         output=output,
     )
@@ -194,179 +167,6 @@ def _folders(spark: SparkSession, config: ConsumerConfig) -> tuple[Storage, Stor
         folder.require_store()
     GateFiles(gate).require_identity(config.topic_names, output=output.root)
     return gate, output
-
-
-def _prepare(
-    spark: SparkSession,
-    config: ConsumerConfig,
-    gate: Storage,
-    output: Storage,
-    *,
-    registry: SchemaRegistry | None,
-    metrics: ConsumerMetrics,
-    writer: int,
-    reads: int,
-    goal_us: int | None,
-    further: Sequence[Sink],
-    query_name: str,
-    lineage: RunLineage | None,
-) -> tuple[Batch, DataStreamWriter]:
-    """Return what starts the query, and the function of its batches."""
-    subscription = Subscription(config.topic_names)
-    checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
-    files = GateFiles(gate)
-    before_ms = round((time.time() - _UNFINISHED_S) * 1_000)
-    gate.delete_unfinished(LISTED_FOLDERS, written_before_ms=before_ms)
-    output.delete_unfinished([MANIFEST_FOLDER], written_before_ms=before_ms)
-    identity = files.identify(config.topic_names, output=output.root)
-    log = _log().bind(query_id=identity.query_id)
-    _begin(files, read_offsets(checkpoint), _kept(config), log, watermark_us=_watermark_us(gate))
-    direct = find_direct_way(
-        output.root,
-        rows_max=config.small_release_rows_max,
-        bytes_max=config.small_release_bytes_max,
-        access=output.access(),
-    )
-    newest = newest_state(gate)
-    session = QuerySession(spark, programs=[sink.name for sink in further])
-    schema = session.whole_schema(config.catalog_schema)
-    sinks = make_sinks(
-        session.spark,
-        config.model_copy(update={"catalog_schema": schema}),
-        output=output,
-        direct=direct,
-        state=newest,
-        stored=files.plan(0 if newest is None else newest.batch + 1),
-        further=further,
-    )
-    for sink in sinks:
-        sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
-    schemas = SchemaStore(gate, registry or _registry(config))
-    segments = SegmentFiles(session.spark, gate.path(SEGMENTS))
-    progress = ProgressReader(schemas.schema)
-    late = side_tables.DeltaLateTable(output.root)
-    sets_aside = config.on_bad_record == "dead_letter"
-    bad = BadRecords(
-        ids=SchemaIds(schemas.schema, sets_aside=sets_aside),
-        table=side_tables.DeltaDeadLetters(output.root),
-        sets_aside=sets_aside,
-    )
-    limits = Limits(
-        release_rows_max=config.release_rows_max,
-        release_bytes_max=config.release_bytes_max,
-        small_release_rows_max=0 if direct is None else config.small_release_rows_max,
-        small_release_bytes_max=config.small_release_bytes_max,
-        releases_kept=config.releases_kept,
-        cadence=Cadence(every_us=config.mirror_interval_ms * US_PER_MS, goal_us=goal_us),
-    )
-
-    def rows_of(frame: DataFrame) -> closing[SparkRows]:
-        session.begin_batch(frame.sparkSession)
-        return closing(
-            SparkRows(
-                frame,
-                segments=segments,
-                progress=progress,
-                late=late,
-                collects=direct is not None,
-                limits=limits,
-                bad=bad,
-            )
-        )
-
-    topic_ids = LiveTopicIds(config.bootstrap_servers, config.kafka_client_options())
-    parts = Parts(
-        files=files,
-        schemas=schemas,
-        sinks=sinks,
-        output=output,
-        subscription=subscription,
-        query_id=identity.query_id,
-        limits=limits,
-        code=version("tidegate"),
-        topic_ids=topic_ids,
-        close=topic_ids.close,
-        writer=writer,
-        first_state=files.adopted(),
-        complete_from_us=complete_from_us(gate),
-        late_events=side_tables.DeltaLateEvents(output.root).write,
-        records_mismatches=config.on_mismatch == "record",
-        settings_of=session.settings_of,
-    )
-    maintain = find_maintenance(
-        output.root,
-        sinks,
-        manifests=output,
-        limits=CompactionLimits(config.compact_files_min, config.target_file_bytes),
-        vacuum=VacuumPolicy(
-            retention_hours=config.vacuum_retention_hours, interval_ms=config.vacuum_interval_ms
-        ),
-        require_writer=files.require_writer,
-        access=output.access(),
-    )
-    batch = Batch(
-        parts,
-        rows_of=rows_of,
-        end_offsets=lambda batch: end_offsets(checkpoint, batch),
-        log=log,
-        metrics=metrics,
-        resumes=newest_state(gate),
-        maintain=maintain,
-        report=None
-        if lineage is None
-        else BatchLineage(lineage, parts, output=output.root, brokers=config.bootstrap_servers),
-    )
-    rows = kafka_rows(
-        spark,
-        bootstrap_servers=config.bootstrap_servers,
-        subscription=subscription,
-        changes_per_batch_max=reads,
-        options=java_options(config.given_kafka_options(), login=config.kafka_login),
-    )
-    writing = rows.writeStream.queryName(query_name).foreachBatch(with_short_failures(batch))
-    writing = writing.option("checkpointLocation", checkpoint.root)
-    if config.trigger_interval_ms:
-        writing = writing.trigger(processingTime=f"{config.trigger_interval_ms} milliseconds")
-    return batch, writing
-
-
-def _begin(
-    files: GateFiles,
-    read: EndOffsets | None,
-    kept: Mapping[str, Mapping[int, FirstRecord]],
-    log: Any,
-    *,
-    watermark_us: int | None = None,
-) -> None:
-    """Note what is missing before the first batch; raise ChangesExpired for a later loss."""
-    if read is not None:
-        require_kept(read, kept, watermark_us=watermark_us)
-        return
-    begin_us = first_complete_us(kept, now_us=time.time_ns() // NS_PER_US)
-    if (adopted := files.adopted()) is not None:  # what is missing before its end was noted then
-        if begin_us is not None and begin_us > adopted.watermark_us:
-            raise ChangesExpired(
-                "Kafka has removed changes after the end of the adopted output",
-                hint="Start with a new output and a new checkpoint",
-                through_us=adopted.watermark_us,
-                complete_from_us=begin_us,
-            )
-        return
-    files.note_start(begin_us)
-    if begin_us is not None:
-        cut = sorted(topic for topic, of in kept.items() if any(one.offset for one in of.values()))
-        log.warning("the beginning is missing", complete_from_us=begin_us, topics=cut)
-
-
-def _watermark_us(gate: Storage) -> int | None:
-    state = newest_state(gate)
-    return None if state is None else state.watermark_us
-
-
-def _kept(config: ConsumerConfig) -> dict[str, dict[int, FirstRecord]]:
-    """Return what Kafka has left of the topics that the query reads."""
-    subscription = Subscription(config.topic_names)
-    return first_records(config.bootstrap_servers, config.kafka_client_options(), subscription)
 
 
 def run(
@@ -488,10 +288,6 @@ def _tell_what_it_waits_for(running: GateQuery, goal: CaughtUp) -> None:
     frontier = None if name is None else running.frontier(name)
     waiting = goal.waiting(frontier, now_s=time.monotonic(), batch_s=running.batch.batch_s)
     _log().info("not caught up", **asdict(waiting))
-
-
-def _registry(config: ConsumerConfig) -> HttpSchemaRegistry:
-    return HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
 
 
 def _log() -> Any:

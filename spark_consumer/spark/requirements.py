@@ -1,12 +1,15 @@
-"""What Spark needs, checked before it starts: otherwise it fails late, and in stack traces.
+"""What a query needs of Spark and its session, checked before it starts.
 
-This module loads without pyspark, so that it can report that pyspark is missing.
+Otherwise Spark fails late, and in stack traces.  The checks name Delta, Iceberg where one of its
+sinks is asked for, and the classes of a login to Kafka.  This module loads without pyspark, so that
+it can report that pyspark is missing.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +19,10 @@ from tidegate.program.extras import is_installed
 from tidegate.program.java import require_java
 from tidegate.program.spark_versions import (
     DELTA_PYTHON,
+    SPARK_LINES,
     SUPPORTED,
+    SparkLine,
+    installed_line,
     installed_version,
     is_newer,
     line_of,
@@ -24,6 +30,14 @@ from tidegate.program.spark_versions import (
 )
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.classic_session import require_classic
+from tidegate.spark_consumer.config import (
+    ICEBERG_RUNTIME,
+    LEFT_OUT_PACKAGES,
+    LOGIN_PACKAGES,
+    ConsumerConfig,
+)
+from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.kafka_options import one_sided
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,3 +176,135 @@ def _delta_fault(spark: SparkSession) -> str:
 
 def _entries(text: str | None) -> list[str]:
     return [entry.strip() for entry in (text or "").split(",")]
+
+
+_CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
+
+
+def require_iceberg_package(*, packages: str, jars: str) -> None:
+    """Raise ConfigError if Iceberg has no runtime for the installed Spark, and none is named.
+
+    `packages` and `jars` are the settings of those names.
+    """
+    line = installed_line()
+    is_named = bool(jars) or not packages or ICEBERG_RUNTIME in packages
+    if not line.iceberg and not is_named and not is_submitted():
+        raise _no_runtime(line)
+
+
+def _no_runtime(line: SparkLine) -> ConfigError:
+    others = [one.minor for one in SPARK_LINES if one.iceberg]
+    return ConfigError(
+        f"Iceberg has no runtime for Spark {line.minor} yet, which the sinks iceberg_… need",
+        hint=f"Use Spark {' or '.join(others)}, or name a runtime of your own in packages or jars",
+        spark=line.minor,
+    )
+
+
+def require_iceberg(spark: SparkSession, *, catalog: str = "") -> None:
+    """Raise ConfigError for a session without Iceberg, or without the catalog that is set."""
+    loads = spark.sparkContext._jvm.org.apache.spark.util.Utils.classIsLoadable  # type: ignore[union-attr]  # noqa: SLF001 - no public call asks this
+    if not loads(_CATALOG_CLASS):
+        line = line_of(spark.version)
+        if not line.iceberg:
+            raise _no_runtime(line)
+        raise ConfigError(
+            "the Spark session lacks Iceberg, which the sinks iceberg_… need",
+            hint=(
+                f"Stop it and start it with {line.iceberg_packages} among spark.jars.packages, or "
+                "its jar among spark.jars; tidegate.session(iceberg=True) does it"
+            ),
+        )
+    if catalog and not spark.conf.get(f"spark.sql.catalog.{catalog}", None):
+        raise ConfigError(
+            "iceberg_catalog: the session has no catalog of this name",
+            hint=(
+                f"Set spark.sql.catalog.{catalog}={_CATALOG_CLASS} and its type in the session, or "
+                "leave iceberg_catalog empty for a Hadoop catalog in the output"
+            ),
+            iceberg_catalog=catalog,
+        )
+
+
+_MODULE = "sasl.jaas.config"
+_HANDLERS = ("sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
+_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+_PRESENT = "org.apache.kafka."
+"""What Kafka's client itself brings."""
+
+
+def require_login(spark: SparkSession, config: ConsumerConfig) -> None:
+    """Raise ConfigError for a session that lacks a class of the login.
+
+    Options that only one of the two Kafka clients gets are a line in the log.
+    """
+    java, native = one_sided(config.kafka_options)
+    if java or native:
+        structlog.get_logger("tidegate.spark_consumer").info(
+            "Kafka options of one client", java=java, librdkafka=native
+        )
+    options = java_options(config.given_kafka_options(), login=config.kafka_login)
+    _allow_endpoint(spark, options)
+    needed = [name for name in login_classes(options) if not name.startswith(_PRESENT)]
+    if not needed:
+        return
+    loads = spark.sparkContext._jvm.org.apache.spark.util.Utils.classIsLoadable  # type: ignore[union-attr]  # noqa: SLF001 - no public call asks this
+    for name in needed:
+        if not loads(name):
+            raise ConfigError(
+                f"the Spark session lacks the class {name}, with which Spark logs in to Kafka",
+                hint=_hint(name),
+            )
+
+
+def _allow_endpoint(spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Let the driver's JVM ask the token endpoint: Kafka's client from 3.9.1 on wants its URL."""
+    url = options.get(_ENDPOINT)
+    if url is None:
+        return
+    system = spark.sparkContext._jvm.java.lang.System  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no way of its own
+    allowed = list(filter(None, (system.getProperty(_ALLOWED) or "").split(",")))
+    if url not in allowed:
+        system.setProperty(_ALLOWED, ",".join([*allowed, url]))
+
+
+def login_classes(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the classes that a login's options name, those of its handlers first."""
+    handlers = [options[name] for name in _HANDLERS if name in options]
+    return (*handlers, *options.get(_MODULE, "").split()[:1])
+
+
+def _hint(name: str) -> str:
+    groups = {one.partition(":")[0]: one for one in LOGIN_PACKAGES.values()}
+    package = next((groups[group] for group in groups if name.startswith(group)), None)
+    if package is None:
+        return "Stop it and start it with the jar of the class among spark.jars"
+    return (
+        f"Stop it and start it with {package} among spark.jars.packages, and "
+        f"{LEFT_OUT_PACKAGES} in spark.jars.excludes"
+    )
+
+
+SETTING = "spark.sql.redaction.string.regex"
+"""What Spark replaces in the texts of plans."""
+
+_KINDS = "(?i:password|secret|token|passphrase|assertion|credential)"
+_LOGINS = (
+    # In `sasl.jaas.config`, quoted or not.
+    rf'(?s:\w*{_KINDS}\w*\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;",)]+))'
+    r"|(?s:-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----)"
+    # An option, up to the next one, the end of all, or else the end of the text.
+    rf"|(?s:{_KINDS} -> .*?(?=, [\w.]+ -> |\),None|$))"
+)
+
+
+def hide_logins(spark: SparkSession) -> None:
+    """Let a session replace logins in the texts of plans, with what it replaces already.
+
+    Spark's Kafka source takes its login as an option, and a plan's text (explain, the UI, the event
+    log) shows the options of a source.
+    """
+    known = spark.conf.get(SETTING, "") or ""
+    if _LOGINS not in known:
+        spark.conf.set(SETTING, f"{known}|{_LOGINS}" if known else _LOGINS)

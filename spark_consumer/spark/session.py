@@ -2,24 +2,125 @@
 
 Settings in a program override those of spark-submit, so a submitted session gets Delta's
 settings and nothing else: no master, no addresses, no sizes.
+
+The lines that the JVM of a local session writes to standard error while it starts are those of
+Apache Ivy, hundreds at the first start, and warnings about the machine.  They are shown if it does
+not start.
+
+SIGTERM to spark-submit, or to a whole process group, reaches the JVM, whose hooks stop Spark's
+context, and with it the batch.  A hook runs before these, and returns when the run has stopped in
+order.  How long that may take is decided by the sender of the signal: SIGKILL ends it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Mapping
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
 from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.config import LEFT_OUT_PACKAGES, ConsumerConfig
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
-from tidegate.spark_consumer.spark.java_lines import held_back
 from tidegate.spark_consumer.spark.requirements import is_submitted
+
+_STANDARD_ERROR = 2
+_LINES_MAX = 300
+_OF_LOGS = re.compile(rb"\{|\x1b\[|\d{4}-\d\d-")
+"""How a line of our log begins: with JSON, or for people with the date, in colour or not."""
+
+_LAST_LINES_S = 2.0
+"""How long the last lines of a JVM that dies are waited for; one that lives on writes no end."""
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Hold back what a JVM that starts within the block writes until the block has ended.
+
+    If the block raises, the last lines are shown.  What the JVM writes later is passed on.  Our own
+    lines, of other threads, are passed on at once.
+    """
+    try:
+        own = os.dup(_STANDARD_ERROR)
+    except OSError:  # closed
+        yield
+        return
+    read, write = os.pipe()
+    os.dup2(write, _STANDARD_ERROR)
+    os.close(write)
+    lines, has_ended = _Lines(own), threading.Event()
+
+    def copy() -> None:
+        lines.copy(read)
+        has_ended.wait()
+        os.close(own)
+
+    copying = threading.Thread(target=copy, name="java-lines", daemon=True)
+    copying.start()
+    try:
+        yield
+    except BaseException:
+        os.dup2(own, _STANDARD_ERROR)
+        lines.wait(_LAST_LINES_S)
+        lines.show()
+        raise
+    else:
+        os.dup2(own, _STANDARD_ERROR)
+        lines.drop()
+    finally:
+        has_ended.set()
+
+
+class _Lines:
+    """Lines on the way to a file descriptor."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        self._held: deque[bytes] | None = deque(maxlen=_LINES_MAX)
+        self._has_all = threading.Event()
+
+    def copy(self, source: int) -> None:
+        """Read lines to the end of a file descriptor, and pass them on or hold them."""
+        with os.fdopen(source, "rb") as lines:
+            for line in lines:
+                with self._lock:
+                    if self._held is None or _OF_LOGS.match(line):
+                        self._write(line)
+                    else:
+                        self._held.append(line)
+        self._has_all.set()
+
+    def wait(self, seconds: float) -> None:
+        """Block until the end has been read, for some seconds at most."""
+        self._has_all.wait(seconds)
+
+    def show(self) -> None:
+        """Pass on the held lines, and all later ones."""
+        with self._lock:
+            for line in self._held or ():
+                self._write(line)
+            self._held = None
+
+    def drop(self) -> None:
+        """Forget the held lines, and pass on all later ones."""
+        with self._lock:
+            self._held = None
+
+    def _write(self, line: bytes) -> None:
+        while line:
+            line = line[os.write(self._target, line) :]
+
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -123,3 +224,52 @@ def _silence(spark: SparkSession, logger: str) -> None:
     """Keep what one of the JVM's loggers says out of standard error."""
     log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no way of its own
     log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+
+
+_BEFORE_SPARKS_HOOKS = 100
+"""A priority of Hadoop's, which runs the highest first; Spark's hooks have 40."""
+
+_LIMIT_S = 24 * 3_600
+"""Without one, Hadoop gives a hook 30 seconds."""
+
+
+class _Hook:
+    """A `java.lang.Runnable`."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.stop = stop
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        """Stop the run; return when it has ended."""
+        self.stop.set()
+        self.ended.wait()
+
+    class Java:
+        """What py4j asks for."""
+
+        implements = ("java.lang.Runnable",)
+
+
+@contextmanager
+def stopped_before_java(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
+    """Set `stop` when the JVM is asked to end, which then waits for the end of this block.
+
+    The block has to end soon after `stop` is set, and may stop the session.
+    """
+    context: Any = spark.sparkContext
+    gateway = context._gateway  # noqa: SLF001 - pyspark has no way of its own
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # has no types
+    jvm, hook = gateway.jvm, _Hook(stop)
+    hooks = jvm.org.apache.hadoop.util.ShutdownHookManager.get()
+    # The thread is never started: as an object of Java's it can be removed again.
+    runnable = jvm.java.lang.Thread(hook)
+    seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+    hooks.addShutdownHook(runnable, _BEFORE_SPARKS_HOOKS, _LIMIT_S, seconds)
+    try:
+        yield
+    finally:
+        hook.ended.set()
+        # It cannot be removed while the JVM ends, or from a JVM that is gone.
+        with suppress(Py4JError, OSError):
+            hooks.removeShutdownHook(runnable)

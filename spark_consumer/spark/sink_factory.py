@@ -14,13 +14,11 @@ from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import (
     CHANGELOG,
+    CHANGELOG_BY_KEY,
     HISTORY,
     ICEBERG_CHANGELOG,
     ICEBERG_MIRROR,
     MIRROR,
-)
-from tidegate.spark_consumer.core.hand_over import (
-    CHANGELOG_BY_KEY,
     MIRROR_BY_KEY,
     PARQUET_BY_KEY,
 )

@@ -12,13 +12,13 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no ty
 
 from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.spark_consumer.checkpoint.lease import (
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.checkpoint.writers import (
     RENEWED_EVERY_S,
     Lease,
     LeaseWatch,
     seen_lease,
 )
-from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import WriterReplaced
 
 _LOOK_EVERY_S = 0.5

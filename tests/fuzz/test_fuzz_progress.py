@@ -16,7 +16,7 @@ from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.lineage.subscription import Subscription
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.errors import StreamChangedError
-from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.errors import ConsumerError, SchemaError
 from tidegate.schemas.progress import (
     ChildPartition,
     DataTopic,
@@ -42,7 +42,6 @@ from tidegate.schemas.progress_codec import (
 )
 from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame, unframe
-from tidegate.spark_consumer.errors import ConsumerError
 
 SHORT = st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)]) | st.integers(0, 3)
 LONG = st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)]) | st.integers(0, 5)

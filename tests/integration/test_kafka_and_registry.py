@@ -23,8 +23,7 @@ from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.retention import complete_from_us, require_kept
 from tidegate.spark_consumer.errors import ChangesExpired
-from tidegate.spark_consumer.kafka.first_records import first_records
-from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
+from tidegate.spark_consumer.kafka.topics import LiveTopicIds, first_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -9,8 +9,8 @@ from pyarrow import dataset
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tests.mutants.mutant import UnitMutant
-from tidegate.spark_consumer.batch import inner_cuts
-from tidegate.spark_consumer.core import hand_over as hand_over_module
+from tidegate.spark_consumer.batch import release_order
+from tidegate.spark_consumer.core import batch_effects
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.direct import files
@@ -81,7 +81,7 @@ def _found_by_filter(
 
 
 _LOOP = "tests/unit/spark_consumer/batch/test_effect_loop.py"
-_require_current, _rows = BatchRun._require_current, hand_over_module._rows
+_require_current, _rows = BatchRun._require_current, batch_effects._rows
 
 
 def _hands_over_new_plans_only(self: Any, plan: Any, end_offsets: Any) -> Any:
@@ -131,7 +131,7 @@ BROKEN_OUTPUT = (
         (
             "tests/spark/batch/test_releases.py::test_all_rows_of_a_backfill_are_one_release_of_many_slices",
         ),
-        ((inner_cuts, "transaction_begin", lambda: F.col("order_key")),),
+        ((release_order, "transaction_begin", lambda: F.col("order_key")),),
     ),
     UnitMutant(
         "a version that the next release ends at its own time kept",

@@ -22,7 +22,13 @@ from tidegate.spark_consumer.batch import effect_loop
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.writers import Writers
-from tidegate.spark_consumer.core import batch_run, conservation, gate, origin_ledger, release
+from tidegate.spark_consumer.core import (
+    batch_run,
+    conservation,
+    origin_ledger,
+    release,
+    transition,
+)
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.conservation import Balance
@@ -368,7 +374,7 @@ BROKEN.add(
     (effect_loop, "merge_mirrors"),
 )(lambda step, **more: _merge_mirrors(replace(step, joining=()), **more))
 BROKEN.add(
-    "a state that forgets what the mirror lacks", "mirrored_rows", (gate, "_mirror_release")
+    "a state that forgets what the mirror lacks", "mirrored_rows", (transition, "_mirror_release")
 )(_silent)
 BROKEN.add("a mirror that is never due", "mirror_cadence", (Cadence, "is_due"))(
     lambda *args, **kwargs: False

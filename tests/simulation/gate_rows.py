@@ -12,25 +12,23 @@ from tests.simulation.disturbance import Disturbance
 from tests.simulation.gate_decoding import ChangeReader
 from tests.simulation.gate_sinks import Changes
 from tidegate.lineage.frontier import ProgressRow
-from tidegate.schemas.checksums import xxhash_64
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, xxhash_64
 from tidegate.schemas.errors import InvariantViolation, UnreachableError, invariant
 from tidegate.schemas.order_key import OrderKey, first_key_after
 from tidegate.schemas.progress import PartitionGap
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
-from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.conservation import require_whole
-from tidegate.spark_consumer.core.origin_sums import sum_by_origin
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-from tidegate.spark_consumer.core.release import Distribution, first_ordinals
-from tidegate.spark_consumer.core.row_sums import (
-    CHECKSUM_MODULUS,
+from tidegate.spark_consumer.core.release import BatchStats, Distribution, first_ordinals
+from tidegate.spark_consumer.core.sums import (
     NO_ROWS,
     Conflict,
     ReleaseCount,
     RowSum,
     SegmentRead,
+    sum_by_origin,
 )
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.core.transactions import count_transactions

@@ -79,7 +79,7 @@ from tidegate.schemas.errors import ConsumerError, SchemaError, TidegateError
 from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, PartitionGap, TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.limits import Limits
 
 _BEGIN_US = 1_700_000_000_000_000
 _WATCH_LIMITS = WatchLimits(patience_us=2_000_000, pause_us=4_000_000)

@@ -31,7 +31,7 @@ from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_stat
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.cadence import Cadence
-from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.side_tables import DeltaDeadLetters, DeltaLateTable
 from tidegate.spark_consumer.sinks.function import BatchFunctionSink, FunctionSink

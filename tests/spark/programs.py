@@ -20,14 +20,17 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from tidegate.spark_consumer.batch.decoded_release import decoded_release
+from tidegate.spark_consumer.batch.releases import decoded_release
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.sinks.delta import changelog
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 from tidegate.spark_consumer.spark.requirements import is_submitted
-from tidegate.spark_consumer.spark.session import local_session, submitted_session
-from tidegate.spark_consumer.spark.shutdown import stopped_before_java
+from tidegate.spark_consumer.spark.session import (
+    local_session,
+    stopped_before_java,
+    submitted_session,
+)
 
 BATCH_S = 4.0
 CHANGES = 4_000

@@ -14,7 +14,7 @@ from tests.spark.sinks.sink_cases import KeptSink, expected
 from tests.stores.servers import CONNECTOR
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
-from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
+from tidegate.spark_consumer.spark.requirements import require_iceberg
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.storage_contract import StorageContract
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.checkpoint.whole_files import S3Objects
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -37,13 +37,8 @@ from tidegate.producer.translation.keys import key_field_writer
 from tidegate.producer.translation.table_evolution import grown
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.producer.translation.values import converter
-from tidegate.schemas.change_schema import (
-    FLAT_FIELDS,
-    avro_type,
-    key_schema,
-    row_fields,
-    value_schema,
-)
+from tidegate.schemas.avro_types import avro_type
+from tidegate.schemas.change_schema import FLAT_FIELDS, key_schema, row_fields, value_schema
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, origin_of, parked_key
 from tidegate.schemas.datastream_event import DATASTREAM_HEAD, datastream_fields
 from tidegate.schemas.debezium_schema import DEBEZIUM_SOURCE, DEBEZIUM_TAIL

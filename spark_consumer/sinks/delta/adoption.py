@@ -22,8 +22,13 @@ from typing import TYPE_CHECKING, Any
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.batch_state import OutputProof
-from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
-from tidegate.spark_consumer.core.hand_over import CHANGELOG_BY_KEY, MIRROR_BY_KEY
+from tidegate.spark_consumer.core.cadence import (
+    CHANGELOG,
+    CHANGELOG_BY_KEY,
+    HISTORY,
+    MIRROR,
+    MIRROR_BY_KEY,
+)
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.log_files import DeltaHistory
 from tidegate.spark_consumer.sinks.manifest import Manifest

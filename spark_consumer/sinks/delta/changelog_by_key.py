@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from tidegate.spark_consumer.core.hand_over import CHANGELOG_BY_KEY
+from tidegate.spark_consumer.core.cadence import CHANGELOG_BY_KEY
 from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit_of
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch

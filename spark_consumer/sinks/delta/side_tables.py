@@ -32,8 +32,8 @@ from tidegate.schemas.source_order import (
     SOURCE_TIMESTAMP,
     SOURCE_UUID,
 )
-from tidegate.spark_consumer.core.dead_letters import DEAD_LETTERS
 from tidegate.spark_consumer.core.topic_schemas import row_columns
+from tidegate.spark_consumer.errors import DEAD_LETTERS
 from tidegate.spark_consumer.sinks.delta.log_files import DeltaHistory
 from tidegate.spark_consumer.sinks.port import AnyTable, CollectedTable, Release
 

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.core.hand_over import MIRROR_BY_KEY
+from tidegate.spark_consumer.core.cadence import MIRROR_BY_KEY
 from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit_of
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout, refuse_lost_texts, text_columns
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch

@@ -33,19 +33,18 @@ from tidegate.schemas.progress import (
 from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_key, encode_record
 from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame
-from tidegate.spark_consumer.batch.bad_records import BadRecords
+from tidegate.spark_consumer.batch.bad_records import BadRecords, SchemaIds
 from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.batch.progress_rows import ProgressReader
 from tidegate.spark_consumer.batch.rows import HEADER_TYPE, HEADERS
-from tidegate.spark_consumer.batch.schema_ids import SchemaIds
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.batch.spark_rows import SparkRows
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.files import SEGMENTS
-from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.sinks.manifest import read_manifest
 from tidegate.spark_consumer.sinks.port import TableVersion

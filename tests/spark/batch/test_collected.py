@@ -13,25 +13,24 @@ from tests.topics import Change, Topic
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import InvariantViolation, SchemaError
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.batch.batch_stats import count_changes
-from tidegate.spark_consumer.batch.collected_batch import collect_batch
-from tidegate.spark_consumer.batch.collected_release import collected_release
-from tidegate.spark_consumer.batch.decoded_release import decoded_release
-from tidegate.spark_consumer.batch.release_order import in_order
-from tidegate.spark_consumer.batch.row_sums import (
+from tidegate.spark_consumer.batch.batch_stats import (
+    collect_batch,
+    count_changes,
     part_sums_of,
     read_part_sums,
     read_sum,
     sum_of,
     with_hash,
 )
+from tidegate.spark_consumer.batch.release_order import in_order
+from tidegate.spark_consumer.batch.releases import collected_release, decoded_release
 from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
 from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.release import QUANTILES
-from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum
+from tidegate.spark_consumer.core.sums import NO_ROWS, RowSum
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -19,14 +19,14 @@ from tests.spark.conftest import spark_jars
 from tests.spark.gate_rows import change
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.errors import InvariantViolation
-from tidegate.spark_consumer.batch.decoded_release import decoded_release
-from tidegate.spark_consumer.batch.inner_cuts import find_inner_cuts
 from tidegate.spark_consumer.batch.release_order import (
     edges_of,
+    find_inner_cuts,
     in_order,
     numbered,
     slice_keys,
 )
+from tidegate.spark_consumer.batch.releases import decoded_release
 from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
 from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.core.plan import ReleaseBounds

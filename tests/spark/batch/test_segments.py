@@ -15,7 +15,7 @@ from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.core.batch_state import Segment
 from tidegate.spark_consumer.core.conservation import reads_of
 from tidegate.spark_consumer.core.plan import ReleaseBounds
-from tidegate.spark_consumer.core.row_sums import SegmentRead
+from tidegate.spark_consumer.core.sums import SegmentRead
 from tidegate.spark_consumer.errors import SegmentDamaged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -8,8 +8,8 @@ import pytest
 
 from tests.storage_contract import StorageContract
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.spark_consumer.checkpoint.moved_files import LocalFiles, write_temporary
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.checkpoint.whole_files import LocalFiles, write_temporary
 from tidegate.spark_consumer.errors import WriterReplaced
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -14,14 +14,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.batch.gate_world import GateWorld
 from tests.spark.gate_rows import GATE_SCHEMA
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.checkpoint.lease import seen_lease
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.checkpoint.writers import seen_lease
 from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
 from tidegate.spark_consumer.library import builder
 from tidegate.spark_consumer.library.builder import stream
 from tidegate.spark_consumer.library.query import QueryFailed
 from tidegate.spark_consumer.spark import query
-from tidegate.spark_consumer.spark.short_failure import with_short_failures
+from tidegate.spark_consumer.spark.failures import with_short_failures
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -98,7 +98,7 @@ class Program:
 @pytest.fixture
 def program(spark, tmp_path, monkeypatch):
     found = Program(spark, tmp_path)
-    monkeypatch.setattr(query, "_prepare", found.prepare)
+    monkeypatch.setattr(query, "prepare", found.prepare)
     monkeypatch.setattr(builder, "require_stream", lambda _: None)
     yield found
     for running in spark.streams.active:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.any_schema.release import release_of
 from tests.topics import ROWS_SCHEMA, Change, Topic
-from tidegate.spark_consumer.batch.handed_rows import handed_batch
+from tidegate.spark_consumer.batch.releases import handed_batch
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.iceberg.java_table import JavaCatalog
 from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace

@@ -15,7 +15,7 @@ from tests.simulation.tables import KEY
 from tests.spark.sinks.delta.test_direct_way import COLUMNS as EVERY_TYPE
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.errors import SchemaError
-from tidegate.spark_consumer.batch.undecodable import naming_undecodable
+from tidegate.spark_consumer.batch.bad_records import naming_undecodable
 from tidegate.spark_consumer.errors import TransactionTooLarge
 from tidegate.spark_consumer.sinks import released_frame
 from tidegate.spark_consumer.sinks.decoding import (

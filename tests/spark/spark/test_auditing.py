@@ -36,8 +36,8 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import OutputProof, State
 from tidegate.spark_consumer.core.origin_ledger import fault_of
-from tidegate.spark_consumer.core.origin_sums import OriginSum
 from tidegate.spark_consumer.core.proof import Fault, Verdict
+from tidegate.spark_consumer.core.sums import OriginSum
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.files.parquet_bytes import arrow_schema
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
@@ -52,8 +52,13 @@ from tidegate.spark_consumer.spark import (
     audit_rows,
     auditing,
 )
-from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_origin
-from tidegate.spark_consumer.spark.audit_sums import half_sums, halves_of, joined_halves
+from tidegate.spark_consumer.spark.audit_rows import (
+    half_sums,
+    halves_of,
+    joined_halves,
+    read_rows,
+    sums_by_origin,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -161,7 +161,7 @@ def work(spark, tmp_path, monkeypatch):
             writing = writing.option("checkpointLocation", f"{config.checkpoint}/spark")
             return batches, SimpleNamespace(start=lambda: late.start(writing))
 
-        monkeypatch.setattr(query, "_prepare", prepare)
+        monkeypatch.setattr(query, "prepare", prepare)
         with capture_logs() as lines:
             state = query.run(
                 config, stop=stop, begun_us=0, metrics=consumer_metrics(), health=Health()

@@ -22,7 +22,7 @@ from tidegate.lineage.subscription import Subscription
 from tidegate.local_stack.parts.programs import quick_start
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.batch.source import kafka_rows
+from tidegate.spark_consumer.batch.rows import kafka_rows
 from tidegate.spark_consumer.config import LOGIN_PACKAGES, ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.sinks.delta import tables
@@ -33,7 +33,7 @@ from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.sql import session_settings
 from tidegate.spark_consumer.spark import query, requirements
 from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
-from tidegate.spark_consumer.spark.redaction import SETTING, hide_logins
+from tidegate.spark_consumer.spark.requirements import SETTING, hide_logins
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -19,9 +19,9 @@ from benchmarks.peers.worker import AS_DEBEZIUM, worker_program
 from spanner_simulator import Simulator
 from tidegate.local_stack.errors import FetchError
 from tidegate.local_stack.parts import jvm_parts
-from tidegate.local_stack.parts.java import Java
 from tidegate.local_stack.parts.process import ProcessSpec
 from tidegate.local_stack.parts.programs import DatabaseName
+from tidegate.program.java import Java
 from tidegate.schemas.instants import parse_rfc3339_ns
 
 DATABASE = DatabaseName("127.0.0.1:9010", instance="peers", database="peers")

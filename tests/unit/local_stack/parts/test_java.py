@@ -26,14 +26,7 @@ from tidegate.local_stack.parts import class_recording as class_recording_module
 from tidegate.local_stack.parts import jvm_parts
 from tidegate.local_stack.parts.class_archives import SILENT, ClassArchives, class_archives
 from tidegate.local_stack.parts.class_recording import are_class_archives_made, make_class_archives
-from tidegate.local_stack.parts.java import (
-    Java,
-    candidates,
-    find_java,
-    install_hint,
-    probe,
-    require_java_home,
-)
+from tidegate.local_stack.parts.java import candidates, find_java, require_java_home
 from tidegate.local_stack.parts.jvm_parts import (
     JvmParts,
     cache_dir,
@@ -44,7 +37,7 @@ from tidegate.local_stack.parts.kafka_broker import BROKER, FORMATTER
 from tidegate.local_stack.parts.stack import REGISTRY
 from tidegate.program import java as java_module
 from tidegate.program import spark_versions
-from tidegate.program.java import java_max
+from tidegate.program.java import Java, install_hint, java_max, probe
 from tidegate.program.spark_versions import DELTA, SPARK_LINES
 
 

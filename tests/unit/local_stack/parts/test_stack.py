@@ -18,12 +18,12 @@ from tidegate.local_stack.config import load_config
 from tidegate.local_stack.errors import JavaMissingError, PartFailedError, PortTakenError
 from tidegate.local_stack.parts import process as process_module
 from tidegate.local_stack.parts import stack as stack_module
-from tidegate.local_stack.parts.java import Java
 from tidegate.local_stack.parts.jvm_parts import JvmParts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker, SecureListener, _new_cluster_id
 from tidegate.local_stack.parts.process import HOST, Cancelled, accepts, choose_ports
 from tidegate.local_stack.parts.programs import DatabaseName, as_toml, write_settings_file
 from tidegate.local_stack.parts.stack import LocalStack, SchemaRegistry, SpannerSimulator
+from tidegate.program.java import Java
 
 
 class Part:

@@ -9,17 +9,16 @@ from typing import get_args
 import pytest
 import structlog
 
-from tidegate.spark_consumer.batch.batch import Batch
+from tidegate.spark_consumer.batch.batch import Batch, StepTimer
 from tidegate.spark_consumer.batch.batch_figures import (
     KEPT,
     BatchFigures,
+    BatchLog,
+    BatchMetrics,
     RecentFigures,
+    SinkWork,
     sinks_stand_at,
 )
-from tidegate.spark_consumer.batch.batch_log import BatchLog
-from tidegate.spark_consumer.batch.batch_metrics import BatchMetrics
-from tidegate.spark_consumer.batch.sink_work import SinkWork
-from tidegate.spark_consumer.batch.step_timer import StepTimer
 from tidegate.spark_consumer.core.batch_state import Segment, State
 from tidegate.spark_consumer.core.plan import MergeMirror, StoreSegment, WriteRelease
 from tidegate.spark_consumer.metrics import (

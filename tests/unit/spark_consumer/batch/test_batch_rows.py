@@ -12,17 +12,16 @@ from tests.topics import Topic
 from tidegate.schemas.errors import SchemaError, SchemaNotFound, UnreachableError
 from tidegate.schemas.wire_format import frame_prefix
 from tidegate.spark_consumer.batch import spark_rows
-from tidegate.spark_consumer.batch.collected_batch import CollectedBatch
-from tidegate.spark_consumer.batch.inner_cuts import SLICES_MAX, cuts_of
+from tidegate.spark_consumer.batch.bad_records import SchemaIds
+from tidegate.spark_consumer.batch.batch_stats import CollectedBatch
 from tidegate.spark_consumer.batch.progress_rows import ROWS_TAKEN_WHOLE_MAX
-from tidegate.spark_consumer.batch.release_order import edges_of
-from tidegate.spark_consumer.batch.schema_ids import SchemaIds
-from tidegate.spark_consumer.batch.source import source_options
+from tidegate.spark_consumer.batch.release_order import SLICES_MAX, cuts_of, edges_of
+from tidegate.spark_consumer.batch.rows import source_options
 from tidegate.spark_consumer.batch.spark_rows import SparkRows
 from tidegate.spark_consumer.core.batch_state import TopicIds
-from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.plan import ReleaseBounds
+from tidegate.spark_consumer.core.release import BatchStats
 from tidegate.spark_consumer.errors import UndecodableRecord, UnknownSchema
 
 # ---------------------------------------------------------------- read once

@@ -26,7 +26,7 @@ from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.cadence import Cadence
-from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
     TransactionIncomplete,

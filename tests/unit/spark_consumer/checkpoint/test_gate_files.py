@@ -25,14 +25,13 @@ from tidegate.spark_consumer.checkpoint.file_systems import is_missing_file_syst
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder, decoded
 from tidegate.spark_consumer.checkpoint.offsets import parse_offset_log, read_offsets
-from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.store_access import S3Access, S3Credentials
+from tidegate.spark_consumer.checkpoint.whole_files import S3Objects
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.core.files import QUERY_FILE
-from tidegate.spark_consumer.core.frontier_log import FrontierLog
+from tidegate.spark_consumer.core.part_log import ALL_IN_THE_STATE, FrontierLog
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
-from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
 from tidegate.spark_consumer.core.topic_schemas import by_table, full_name, row_columns
 from tidegate.spark_consumer.errors import AmbiguousNames, CheckpointConflict, CheckpointMismatch
 

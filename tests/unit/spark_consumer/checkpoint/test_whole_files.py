@@ -9,16 +9,16 @@ import pytest
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.hadoop_folder import NameTaken
-from tidegate.spark_consumer.checkpoint.moved_files import (
+from tidegate.spark_consumer.checkpoint.whole_files import (
     AzureFiles,
     HdfsFiles,
     LocalFiles,
+    PutObjects,
+    S3Objects,
+    find_whole_files,
     read_replaced,
     replaced_names,
 )
-from tidegate.spark_consumer.checkpoint.put_objects import PutObjects
-from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
-from tidegate.spark_consumer.checkpoint.whole_files import find_whole_files
 
 NAME = "states/1.json"
 REQUESTS_MAX = 20

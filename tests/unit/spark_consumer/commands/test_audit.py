@@ -32,18 +32,18 @@ from tidegate.schemas.progress import (
 from tidegate.spark_consumer import cli
 from tidegate.spark_consumer.commands import adopt as adopt_command
 from tidegate.spark_consumer.commands import audit as audit_command
+from tidegate.spark_consumer.commands import audit as audit_module
 from tidegate.spark_consumer.commands import run as command
 from tidegate.spark_consumer.commands import status as status_module
-from tidegate.spark_consumer.commands import stream_check
 from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status
 from tidegate.spark_consumer.commands.status_table import tables_of
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import OutputProof, State
 from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
-from tidegate.spark_consumer.core.frontier_log import FrontierLog
+from tidegate.spark_consumer.core.part_log import FrontierLog
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch, Verdict
 from tidegate.spark_consumer.core.retention import FirstRecord
-from tidegate.spark_consumer.kafka import topic_ids
+from tidegate.spark_consumer.kafka import topics as kafka_topics
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 
 NOTHING = Findings({}, (), 0)
@@ -111,12 +111,12 @@ def test_a_run_whose_spark_submit_has_ended_ends_too(monkeypatch):
 
 def test_what_the_stream_lacks_is_refused_by_its_fault(monkeypatch):
     def require(**settings):
-        return stream_check.require_stream(ConsumerConfig.load(None, **{**SETTINGS, **settings}))
+        return audit_module.require_stream(ConsumerConfig.load(None, **{**SETTINGS, **settings}))
 
     topics, template = [], {"topic_template": "{prefix}-{table}"}
-    monkeypatch.setattr(stream_check, "HttpSchemaRegistry", Registry)
-    monkeypatch.setattr(stream_check, "find_missing_topics", lambda *_, **__: topics)
-    monkeypatch.setattr(stream_check, "require_topic_names", require_recorded)
+    monkeypatch.setattr(audit_module, "HttpSchemaRegistry", Registry)
+    monkeypatch.setattr(audit_module, "find_missing_topics", lambda *_, **__: topics)
+    monkeypatch.setattr(audit_module, "require_topic_names", require_recorded)
     assert require(**template).schema is None  # the registry is returned
     with pytest.raises(ConfigError, match="topic_template: the stream was begun with"):
         require()
@@ -128,8 +128,8 @@ def test_what_the_stream_lacks_is_refused_by_its_fault(monkeypatch):
     def refuse(_options, **_):
         raise ConfigError("kafka_options: not for Java")
 
-    monkeypatch.setattr(stream_check, "java_options", refuse)
-    monkeypatch.setattr(stream_check, "HttpSchemaRegistry", None)
+    monkeypatch.setattr(audit_module, "java_options", refuse)
+    monkeypatch.setattr(audit_module, "HttpSchemaRegistry", None)
     with pytest.raises(ConfigError, match="not for Java"):
         require()
 
@@ -263,7 +263,7 @@ def kafka(monkeypatch):
     kept = {"bank.a": {0: FirstRecord(0, 1), 1: FirstRecord(0, None)}}
     dead_letter = {"bank-dead-letter": None}
     monkeypatch.setattr(adopt_command, "first_records", lambda *_: kept)
-    monkeypatch.setattr(topic_ids, "LiveTopicIds", lambda *_: lambda _topics: dead_letter)
+    monkeypatch.setattr(kafka_topics, "LiveTopicIds", lambda *_: lambda _topics: dead_letter)
 
     def require(proof=PROOF):
         adopt_command.require_kafka_keeps(ConsumerConfig.load(None, **SETTINGS), proof)

@@ -34,17 +34,16 @@ from tidegate.spark_consumer.core.batch_effects import (
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import TopicIds
-from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import frontier_file
-from tidegate.spark_consumer.core.frontier_log import FrontierLog
-from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.limits import Limits
+from tidegate.spark_consumer.core.part_log import FrontierLog
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     SetLateAside,
     StoreDeadLetters,
     StoreSegment,
 )
-from tidegate.spark_consumer.core.release import Distribution
+from tidegate.spark_consumer.core.release import BatchStats, Distribution
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS, DATA, PARKED = "bank-progress", "bank.accounts", "bank-dead-letter"

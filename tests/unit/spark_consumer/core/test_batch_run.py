@@ -37,6 +37,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     CountRelease,
     DeleteFiles,
     DescribeTopics,
+    HandOver,
     InspectSegments,
     LoadFrontier,
     LoadPlan,
@@ -47,21 +48,21 @@ from tidegate.spark_consumer.core.batch_effects import (
     StorePlan,
     StoreSchemas,
     StoreState,
+    hand_over,
+    require_handed,
 )
-from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import (
     segment_file,
 )
-from tidegate.spark_consumer.core.gate import after
-from tidegate.spark_consumer.core.hand_over import HandOver, hand_over, require_handed
 from tidegate.spark_consumer.core.plan import (
     PLAN_FORMAT,
     FreshRows,
     Plan,
     WriteRelease,
 )
-from tidegate.spark_consumer.core.release import Distribution
-from tidegate.spark_consumer.core.row_sums import NO_ROWS, Conflict, ReleaseCount, RowSum
+from tidegate.spark_consumer.core.release import BatchStats, Distribution
+from tidegate.spark_consumer.core.sums import NO_ROWS, Conflict, ReleaseCount, RowSum
+from tidegate.spark_consumer.core.transition import after
 from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
     CheckpointMismatch,

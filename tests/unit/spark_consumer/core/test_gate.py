@@ -20,32 +20,30 @@ from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
     DataTopic,
 )
-from tidegate.spark_consumer.core import gate as gate_module
+from tidegate.spark_consumer.core import transition
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State, TopicIds
-from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.files import (
     frontier_file,
     plan_file,
     segment_file,
     state_file,
 )
-from tidegate.spark_consumer.core.gate import (
-    STATES_KEPT,
-    Gate,
+from tidegate.spark_consumer.core.gate import Gate, require_readable
+from tidegate.spark_consumer.core.limits import (
     Limits,
-    no_longer_needed,
+    average_bytes,
+    must_restart,
+    offsets_per_batch,
 )
-from tidegate.spark_consumer.core.late_writes import QueryRestarts, is_late_write
 from tidegate.spark_consumer.core.plan import (
     SetLateAside,
     StoreSegment,
     WriteRelease,
 )
-from tidegate.spark_consumer.core.read_limit import average_bytes, must_restart, offsets_per_batch
-from tidegate.spark_consumer.core.readable_stream import require_readable
-from tidegate.spark_consumer.core.release import Distribution
+from tidegate.spark_consumer.core.release import BatchStats, Distribution
 from tidegate.spark_consumer.core.retention import FirstRecord, complete_from_us, require_kept
+from tidegate.spark_consumer.core.runs import CaughtUp, QueryRestarts, is_late_write
+from tidegate.spark_consumer.core.transition import STATES_KEPT, no_longer_needed
 from tidegate.spark_consumer.errors import (
     ChangesExpired,
     DataTopicChanged,
@@ -60,7 +58,7 @@ def after(state, plan):
     """The state after a plan whose segments were written as planned."""
     planned = [*plan.stored, *([] if plan.compaction is None else [plan.compaction.output])]
     written = {one.name: one for one in planned}
-    return gate_module.after(state, plan, written=written, waiting_rows=None, code="1")
+    return transition.after(state, plan, written=written, waiting_rows=None, code="1")
 
 
 def gate(state=STATE, frontier=None, **limits):

@@ -22,13 +22,12 @@ from tidegate.spark_consumer.core.files import (
     frontier_file,
     number_in,
     plan_file,
+    require_known,
     segment_file,
     segment_name,
     state_file,
 )
-from tidegate.spark_consumer.core.formats import require_known
 from tidegate.spark_consumer.core.origin_ledger import Followed, OriginLedger
-from tidegate.spark_consumer.core.origin_sums import OriginSum
 from tidegate.spark_consumer.core.plan import (
     PLAN_FORMAT,
     Compaction,
@@ -42,8 +41,6 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
-from tidegate.spark_consumer.core.plan_check import check_plan, topics_of_merge
-from tidegate.spark_consumer.core.row_sums import RowSum
 from tidegate.spark_consumer.core.sink_set import (
     begins_after,
     first_release,
@@ -52,6 +49,8 @@ from tidegate.spark_consumer.core.sink_set import (
     require_sinks,
     sinks_now,
 )
+from tidegate.spark_consumer.core.sums import OriginSum, RowSum
+from tidegate.spark_consumer.core.transition import check_plan, topics_of_merge
 from tidegate.spark_consumer.errors import CheckpointMismatch, NewerCheckpoint
 
 # ---------------------------------------------------------------- plans

@@ -31,7 +31,7 @@ from tidegate.spark_consumer.core.release import (
     releases_of,
     segments_of,
 )
-from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum, SegmentRead
+from tidegate.spark_consumer.core.sums import NO_ROWS, RowSum, SegmentRead
 from tidegate.spark_consumer.errors import SegmentDamaged
 
 weights = st.lists(st.tuples(st.integers(1, 40), st.floats(0.5, 9)), max_size=40)

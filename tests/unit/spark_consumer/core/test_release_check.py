@@ -35,23 +35,23 @@ from tidegate.spark_consumer.core.batch_effects import (
     StoreFrontier,
 )
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.dead_letters import with_dead_letters as with_dead_letters_hint
-from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.core.marker_news import NO_NEWS, MarkerChunk, MarkerNews, NewsReader
-from tidegate.spark_consumer.core.origin_account import OriginAccount
+from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.origin_ledger import (
     ALL_AGREE,
+    NO_NEWS,
     NOTHING_FOLLOWED,
     Followed,
+    MarkerChunk,
+    MarkerNews,
+    NewsReader,
     OriginLedger,
     fault_of,
 )
-from tidegate.spark_consumer.core.origin_sums import OriginSum, signed_origin, sum_by_origin
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.core.proof import Fault
-from tidegate.spark_consumer.core.release import Distribution
-from tidegate.spark_consumer.core.row_sums import ReleaseCount
+from tidegate.spark_consumer.core.release import BatchStats, Distribution
+from tidegate.spark_consumer.core.release_check import OriginAccount
+from tidegate.spark_consumer.core.sums import OriginSum, ReleaseCount, signed_origin, sum_by_origin
 from tidegate.spark_consumer.core.transactions import (
     ALL_WHOLE,
     LISTED_MAX,
@@ -65,6 +65,7 @@ from tidegate.spark_consumer.errors import (
     StreamPartitionIncomplete,
     TransactionIncomplete,
 )
+from tidegate.spark_consumer.errors import with_dead_letters as with_dead_letters_hint
 
 A, B = "bank.a", "bank.b"
 TWO, ONE = OriginSum(2, 20, 7), OriginSum(1, 10, 3)

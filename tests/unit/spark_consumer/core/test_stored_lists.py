@@ -18,18 +18,16 @@ from tidegate.schemas.progress import (
     TokenSnapshot,
     TopicOffset,
 )
+from tidegate.spark_consumer.checkpoint.writers import is_needed, last_number
 from tidegate.spark_consumer.core import part_log
 from tidegate.spark_consumer.core.batch_state import (
     Segment,
     SegmentPart,
     State,
 )
-from tidegate.spark_consumer.core.claims import is_needed
 from tidegate.spark_consumer.core.files import frontier_file, frontier_name
-from tidegate.spark_consumer.core.frontier_log import FRONTIER_FORMAT, FrontierLog
-from tidegate.spark_consumer.core.kept_releases import first_kept
-from tidegate.spark_consumer.core.last_number import last_number
-from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
+from tidegate.spark_consumer.core.part_log import ALL_IN_THE_STATE, FRONTIER_FORMAT, FrontierLog
+from tidegate.spark_consumer.core.transition import first_kept
 from tidegate.spark_consumer.errors import CheckpointMismatch, NewerCheckpoint
 
 # ---------------------------------------------------------------- segments

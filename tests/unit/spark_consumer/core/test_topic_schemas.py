@@ -12,8 +12,14 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.html_table import html_table
-from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch, Verdict
+from tidegate.spark_consumer.core.proof import (
+    AuditReport,
+    Fault,
+    Findings,
+    Mismatch,
+    Verdict,
+    html_table,
+)
 from tidegate.spark_consumer.core.topic_schemas import full_name, reader_schema, row_columns
 from tidegate.spark_consumer.errors import AmbiguousNames
 

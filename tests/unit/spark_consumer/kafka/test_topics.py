@@ -22,11 +22,9 @@ from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.retention import FirstRecord
-from tidegate.spark_consumer.kafka import first_records as first_records_module
-from tidegate.spark_consumer.kafka import topic_ids
 from tidegate.spark_consumer.kafka import topics as kafka
 from tidegate.spark_consumer.kafka.java_options import java_options
-from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds, may_exist
+from tidegate.spark_consumer.kafka.topics import LiveTopicIds, may_exist
 from tidegate.spark_consumer.kafka_options import (
     JAVA_OPTIONS,
     REFUSED_OPTIONS,
@@ -36,7 +34,7 @@ from tidegate.spark_consumer.kafka_options import (
     one_sided,
     refusals,
 )
-from tidegate.spark_consumer.spark.login_requirements import login_classes
+from tidegate.spark_consumer.spark.requirements import login_classes
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 
@@ -184,7 +182,7 @@ def admins(monkeypatch):
         def describe_topics(self, topics, *, request_timeout):
             return {name: answered(one) for name, one in self.answers.items()}
 
-    monkeypatch.setattr(topic_ids, "AdminClient", Admin)
+    monkeypatch.setattr(kafka, "AdminClient", Admin)
     return Admin, made
 
 
@@ -266,13 +264,13 @@ def admin(monkeypatch):
                 answers[place] = done(SimpleNamespace(offset=offset, timestamp=timestamp))
             return answers
 
-    monkeypatch.setattr(first_records_module, "AdminClient", Admin)
+    monkeypatch.setattr(kafka, "AdminClient", Admin)
     return Admin
 
 
 def test_offset_and_time_of_the_first_record_and_the_end_of_what_the_gate_reads(admin, monkeypatch):
     def found(names):
-        return first_records_module.first_records("broker:9092", {}, Subscription(names))
+        return kafka.first_records("broker:9092", {}, Subscription(names))
 
     assert found(TopicNames("bank")) == {
         "bank.a": {0: FirstRecord(7, 5_000, 107), 1: FirstRecord(0, None, 100)},

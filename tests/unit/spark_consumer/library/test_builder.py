@@ -15,9 +15,8 @@ from tidegate.spark_consumer.library import builder, settings
 from tidegate.spark_consumer.library import session as session_module
 from tidegate.spark_consumer.library.audit import audit
 from tidegate.spark_consumer.library.builder import stream
-from tidegate.spark_consumer.library.own_sinks import named_sink
 from tidegate.spark_consumer.library.session import session
-from tidegate.spark_consumer.library.settings import load_settings, require_option
+from tidegate.spark_consumer.library.settings import load_settings, named_sink, require_option
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.spark import session as sessions
 

@@ -18,8 +18,8 @@ from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.retention import FirstRecord
+from tidegate.spark_consumer.core.runs import CaughtUp
 from tidegate.spark_consumer.errors import (
     ChangesExpired,
     CheckpointConflict,
@@ -39,7 +39,8 @@ from tidegate.spark_consumer.spark.failures import (
     require_storage,
 )
 from tidegate.spark_consumer.spark.gate_query import GateQuery
-from tidegate.spark_consumer.spark.query import _begin, _wait
+from tidegate.spark_consumer.spark.preparation import begin
+from tidegate.spark_consumer.spark.query import _wait
 from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 
 CONFLICT = RuntimeError("two runs at once")
@@ -257,21 +258,21 @@ def test_a_late_start_is_noted_and_logged_before_the_first_batch_only():
     whole = {"bank.a": {0: FirstRecord(0, 5_000)}}
     files = Starts()
     with capture_logs() as lines:
-        _begin(files, None, kept, structlog.get_logger())
-        _begin(files, {"bank.a": {0: 3}}, kept, structlog.get_logger())
-        _begin(files, None, whole, structlog.get_logger())
+        begin(files, None, kept, structlog.get_logger())
+        begin(files, {"bank.a": {0: 3}}, kept, structlog.get_logger())
+        begin(files, None, whole, structlog.get_logger())
     assert files.noted == [5_000_000, None]
     (line,) = lines
     assert (line["log_level"], line["complete_from_us"]) == ("warning", 5_000_000)
     assert line["topics"] == ["bank.a"]
     with pytest.raises(ChangesExpired, match="lost_from=2, lost_through=2"):
-        _begin(files, {"bank.a": {0: 2}}, kept, structlog.get_logger())
+        begin(files, {"bank.a": {0: 2}}, kept, structlog.get_logger())
     # An adopted output keeps its own beginning while Kafka has what follows it.
     files = Starts(adopted_us=5_000_000)
-    _begin(files, None, kept, structlog.get_logger())
+    begin(files, None, kept, structlog.get_logger())
     assert files.noted == []
     with pytest.raises(ChangesExpired, match="adopted output"):
-        _begin(Starts(adopted_us=4_999_999), None, kept, structlog.get_logger())
+        begin(Starts(adopted_us=4_999_999), None, kept, structlog.get_logger())
 
 
 class Running:

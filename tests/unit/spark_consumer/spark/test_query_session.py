@@ -22,15 +22,15 @@ from tidegate.spark_consumer.config import SPARK_PACKAGES
 from tidegate.spark_consumer.errors import RunStopped
 from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
-from tidegate.spark_consumer.spark import iceberg_requirements, query_session, requirements
-from tidegate.spark_consumer.spark.iceberg_requirements import (
+from tidegate.spark_consumer.spark import query_session, requirements
+from tidegate.spark_consumer.spark.failures import BatchFailed, with_short_failures
+from tidegate.spark_consumer.spark.gate_query import MetricsListener
+from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
+from tidegate.spark_consumer.spark.requirements import (
     require_iceberg,
     require_iceberg_package,
 )
-from tidegate.spark_consumer.spark.java_lines import _Lines
-from tidegate.spark_consumer.spark.listener import MetricsListener
-from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
-from tidegate.spark_consumer.spark.short_failure import BatchFailed, with_short_failures
+from tidegate.spark_consumer.spark.session import _Lines
 
 # ---------------------------------------------------------------- settings
 DEFAULTS = "spark.databricks.delta.properties.defaults.appendOnly"
@@ -349,7 +349,7 @@ def test_a_spark_without_an_iceberg_runtime_is_refused_before_it_starts(monkeypa
     without = next(line for line in SPARK_LINES if not line.iceberg)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     require_iceberg_package(packages=SPARK_PACKAGES, jars="")
-    monkeypatch.setattr(iceberg_requirements, "installed_line", lambda: without)
+    monkeypatch.setattr(requirements, "installed_line", lambda: without)
     with pytest.raises(ConfigError, match=f"no runtime for Spark {without.minor} yet") as caught:
         require_iceberg_package(packages=without.packages, jars="")
     assert "Use Spark 4.0 or 4.1" in caught.value.hint
@@ -475,7 +475,7 @@ def test_what_ends_the_process_is_passed_on_and_a_batch_is_called_as_it_is():
 # ---------------------------------------------------------------- lines of a starting JVM
 JVM_PROGRAM = """
 import os, subprocess, sys, threading
-from tidegate.spark_consumer.spark.java_lines import held_back
+from tidegate.spark_consumer.spark.session import held_back
 
 try:
     with held_back():
@@ -492,7 +492,7 @@ finally:
 
 DYING = """
 import os, subprocess, sys
-from tidegate.spark_consumer.spark.java_lines import held_back
+from tidegate.spark_consumer.spark.session import held_back
 
 try:
     with held_back():

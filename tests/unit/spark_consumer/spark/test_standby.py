@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.spark_consumer.checkpoint.lease import Lease, LeaseSeen, LeaseWatch, seen_lease
+from tidegate.spark_consumer.checkpoint.writers import Lease, LeaseSeen, LeaseWatch, seen_lease
 from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
 from tidegate.spark_consumer.spark.standby import LeaseKeeper, require_turn, wait_for_turn
 

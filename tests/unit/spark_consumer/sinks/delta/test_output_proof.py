@@ -24,7 +24,7 @@ from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import Cadence
-from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.errors import CheckpointMismatch
 from tidegate.spark_consumer.sinks.delta.adoption import prove_output
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog

@@ -1,4 +1,4 @@
-"""How many changes a batch may read, so that it stays within a number of bytes.
+"""Limits of what a batch reads and writes; none changes the content of the output.
 
 Spark's Kafka source takes a limit of offsets alone, and keeps it as long as a query runs.  So the
 state remembers how large a change is on average, a query starts with the offsets that follow, and
@@ -6,6 +6,35 @@ is started again where they do not fit any more.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidegate.spark_consumer.core.cadence import Cadence
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes: they change how the output is divided, written and kept, never its content."""
+
+    release_rows_max: int = 500_000
+    segment_rows_max: int = 250_000
+    segments_max: int = 32
+    compaction_rows_max: int = 500_000
+    small_release_rows_max: int = 0
+    """Changes that a release may read to be a small one; 0: none is."""
+    small_release_bytes_max: int = 0
+    """Bytes of their keys and values."""
+    slice_rows: int = 125_000
+    """Changes that one task sorts and writes, about: a large release is cut into such slices."""
+    release_bytes_max: int = 0
+    """Bytes of keys and values that a release or a segment holds, about; 0: any number."""
+    state_segments_max: int = 64
+    """Segments that the file of a state holds, about; more are in files beside it."""
+    releases_kept: int = 0
+    """Release manifests that are kept, about; 0: all."""
+    cadence: Cadence = field(default_factory=Cadence)
+    """How often the mirror is merged."""
+
 
 _ROWS_REMEMBERED = 10_000
 """Changes that the former average stands for: a few large ones alone do not move it."""

@@ -1,4 +1,4 @@
-"""Whether what was stored belongs to a batch and continues it, and what a plan reads of it.
+"""From one state to the next: what a plan must agree with, what it reads, and the state after it.
 
 A plan that was stored may be of another run, so this is checked before anything of it is executed.
 """
@@ -6,11 +6,15 @@ A plan that was stored may be of another run, so this is checked before anything
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import invariant
-from tidegate.spark_consumer.core.batch_state import State, TopicIds
+from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.core.conservation import reads_of
+from tidegate.spark_consumer.core.files import plan_file, segment_file, state_file
+from tidegate.spark_consumer.core.origin_ledger import OriginLedger
+from tidegate.spark_consumer.core.part_log import ALL_IN_THE_STATE, SegmentList
 from tidegate.spark_consumer.core.plan import (
     PLAN_FORMAT,
     CompactSegments,
@@ -20,9 +24,11 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.release import overlapping
-from tidegate.spark_consumer.core.row_sums import SegmentRead
-from tidegate.spark_consumer.core.sink_set import require_plan_sinks, require_sinks
+from tidegate.spark_consumer.core.sink_set import begins_after, require_plan_sinks, require_sinks
+from tidegate.spark_consumer.core.sums import SegmentRead
 from tidegate.spark_consumer.errors import CheckpointMismatch
+
+STATES_KEPT = 100
 
 
 def require_state(state: State | None, batch: int, *, like: State, sinks: Sequence[str]) -> State:
@@ -154,3 +160,127 @@ def topics_of_merge(step: MergeMirror, plan: Plan, before: State) -> tuple[Topic
     """
     is_older = step.through < before.next_release and before.adopts_through_us is None
     return before.topics if is_older else plan.topics
+
+
+def after(
+    state: State,
+    plan: Plan,
+    *,
+    written: Mapping[str, Segment],
+    waiting_rows: int | None,
+    code: str,
+    listed: SegmentList = ALL_IN_THE_STATE,
+    mismatches: int = 0,
+    copies: int = 0,
+    origins: OriginLedger | None = None,
+    origins_file: str | None = None,
+    dead_letters: int = 0,
+) -> State:
+    """Return the state that an executed plan leads to.
+
+    `written` holds the segments of the plan as they were written, by their planned names;
+    `waiting_rows` is how many changes wait; `code` is the version of this program; `listed` is how
+    the waiting segments are stored; `mismatches` is how many the batch has recorded, `copies` how
+    many records it left out, and `dead_letters` how many its releases have set aside; `origins` is
+    what is followed of stream partitions, None if that has not changed, and `origins_file` the file
+    that holds it.
+    """
+    waiting = waiting_segments(state, plan, written)
+    kept = {segment.name for segment in waiting}
+    kept_us = None if plan.mirror_at is None else state.mirror_merged_at_us
+    following = replace(
+        state,
+        batch=plan.batch,
+        watermark_us=plan.through_us,
+        next_release=state.next_release + len(plan.releases),
+        stream_has_ended=plan.stream_has_ended,
+        late_rows=state.late_rows + plan.late_rows,
+        end_offsets=plan.end_offsets,
+        frontier=plan.frontier,
+        dropped_frontiers=plan.dropped_frontiers,
+        change_bytes=plan.change_bytes,
+        segments=waiting,
+        dropped_segments=tuple(s.name for s in state.segments if s.name not in kept),
+        topics=plan.topics,
+        sinks=plan.sinks,
+        begins=begins_after(state, plan),
+        waiting_rows=waiting_rows,
+        code=code,
+        adopts_through_us=plan.adopts_through_us,
+        listed=listed,
+        mirror_release=_mirror_release(state, plan),
+        mirror_merged_at_us=plan.decided_at_us if plan.merges else kept_us,
+        mismatches=state.mismatches + mismatches,
+        copies=state.copies + copies,
+        origins=state.origins if origins is None else origins,
+        origins_file=origins_file,
+        gaps=plan.gaps,
+        dead_letters=state.dead_letters + plan.dead_letters + dead_letters,
+    )
+    following = replace(
+        following, dropped_lists=tuple(sorted(state.list_folders - following.list_folders))
+    )
+    following.check_invariants()
+    return following
+
+
+def _mirror_release(state: State, plan: Plan) -> int | None:
+    """Return where the mirror stands after a plan, None at the newest release."""
+    newest = state.next_release + len(plan.releases) - 1
+    stands_at = plan.merges[-1] if plan.merges else plan.mirror_at
+    return None if stands_at == newest else stands_at
+
+
+def waiting_segments(
+    state: State, plan: Plan, written: Mapping[str, Segment]
+) -> tuple[Segment, ...]:
+    """Return the segments that hold changes above the plan's watermark, as they were written."""
+    joined = () if plan.compaction is None else plan.compaction.inputs
+    surviving = [
+        segment
+        for segment in state.segments
+        if segment.max_us > plan.through_us and segment.name not in joined
+    ]
+    output = () if plan.compaction is None else (plan.compaction.output,)
+    return (*surviving, *(written[planned.name] for planned in (*output, *plan.stored)))
+
+
+def no_longer_needed(state: State) -> tuple[str, ...]:
+    """Return the files that batch `state.batch + 1` may delete: no earlier batch runs again.
+
+    The last `STATES_KEPT` states and plans stay for an operator who has to find a fault.
+    """
+    names = [*(segment_file(name) for name in state.dropped_segments), *state.dropped_frontiers]
+    names += state.dropped_lists
+    if state.batch >= STATES_KEPT:
+        names += [plan_file(state.batch - STATES_KEPT), state_file(state.batch - STATES_KEPT)]
+    return tuple(names)
+
+
+DROPPED_AT_ONCE = 1_000
+"""Most manifests that a batch deletes, where a change of the setting leaves more to delete."""
+
+_STEP_MAX = 100
+
+
+def first_kept(first: int, last: int, *, mirrored: int, kept: int) -> int | None:
+    """Return the release from which on manifests are kept, after a batch with these releases.
+
+    None if nothing is due.  It is never above the batch's own first release, which a replay writes
+    again, nor above the one that the mirrors stood at before, whose manifest proves their cut;
+    `kept` is about how many are kept, 0: all.
+    """
+    if not kept:
+        return None
+    step = max(1, min(_STEP_MAX, kept // 10))
+    before, after = ((end - kept) // step * step for end in (first, last + 1))
+    due = min(after, first, mirrored)
+    return due if due > 0 and after > before else None
+
+
+def first_kept_after(step: Step, plan: Plan, *, mirrored: int, kept: int) -> int | None:
+    """Return what `first_kept` does for a batch whose last release this step is; else None."""
+    releases = plan.releases
+    if not isinstance(step, WriteRelease) or step.bounds != releases[-1]:
+        return None
+    return first_kept(releases[0].number, releases[-1].number, mirrored=mirrored, kept=kept)
