@@ -241,7 +241,8 @@ JAVA_LOGINS = [
 @pytest.mark.parametrize("given", JAVA_LOGINS, ids=range(len(JAVA_LOGINS)))
 def test_no_plan_shows_a_login_in_javas_words(spark, given):
     fresh = spark.newSession()
-    assert "4711" in explained(fresh, given)
+    # From 4.2 on Spark hides most of them itself.
+    assert "4711" in explained(fresh, given) or not spark.version.startswith(("4.0.", "4.1."))
     hide_logins(fresh)
     shown = explained(fresh, given)
     assert "kafka" in shown
