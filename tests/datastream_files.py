@@ -19,8 +19,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tidegate.local_stack.demo.files import event_forms as forms
-from tidegate.local_stack.demo.files.event_forms import (
+from tidegate.local_stack.demo import event_forms as forms
+from tidegate.local_stack.demo.event_forms import (
     CDC,
     SOURCES,
     Named,

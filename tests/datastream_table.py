@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.datastream_files import ADDED_COLUMN, START_MS, TABLES, in_another_order, plain_row
-from tidegate.local_stack.demo.files.event_forms import backfill_event, change_event
+from tidegate.local_stack.demo.event_forms import backfill_event, change_event
 
 _KEYS = 12
 _LOG_ORDERED = ("mysql", "oracle")

@@ -1,22 +1,47 @@
-"""The demo as a command: its folder, its output, and whether it succeeded."""
+"""The demo as a command: its stack and folder, its output, and whether it succeeded."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 
-from tidegate.local_stack.demo.backfill_run import BackfillRun
+from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import Scenario
-from tidegate.local_stack.demo.files.report import FilesReport
-from tidegate.local_stack.demo.files.run import files_asked, run_files_demo
-from tidegate.local_stack.demo.report import Report, latency_table, proof_table
-from tidegate.local_stack.demo.run import DemoOptions, run_demo
+from tidegate.local_stack.demo.bank_run import BackfillRun, BankRun
+from tidegate.local_stack.demo.datastream import DatastreamRun
+from tidegate.local_stack.demo.report import DemoReport
+from tidegate.local_stack.demo.run import DemoOptions, DemoRun
 from tidegate.local_stack.demo.view import RunView
+from tidegate.local_stack.parts.stack import LocalStack
 
-_KINDS = {Scenario.BACKFILL: BackfillRun}
+_RUNS: dict[Scenario, type[DemoRun]] = {
+    Scenario.BANK: BankRun,
+    Scenario.BACKFILL: BackfillRun,
+    Scenario.DATASTREAM: DatastreamRun,
+}
+
+
+def run_demo(options: DemoOptions, *, folder: Path, view: RunView) -> DemoReport:
+    """Run a scenario below `folder` and return its report, right or wrong.
+
+    Raises PartFailedError when a part fails or a deadline passes; stops everything in any case.
+    """
+    kind = _RUNS[options.scenario]
+    with ExitStack() as cleanup:
+        view.stage(kind.starting)
+        config = load_config(data_dir=folder / "stack", seed=options.seed)
+        stack = cleanup.enter_context(
+            LocalStack(
+                config, report=view.detail, with_simulator=kind.has_simulator, is_patient=True
+            )
+        )
+        run = kind(options=options, stack=stack, folder=folder, view=view)
+        cleanup.callback(run.stop)
+        return run.run()
 
 
 def prove(options: DemoOptions, *, console: Console, report: Path | None, keep: bool) -> bool:
@@ -28,7 +53,7 @@ def prove(options: DemoOptions, *, console: Console, report: Path | None, keep: 
     leave = True
     try:
         with RunView(console=console) as view:
-            figures = _run(options, folder=folder, view=view)
+            figures = run_demo(options, folder=folder, view=view)
         if report is not None:
             report.parent.mkdir(parents=True, exist_ok=True)
             report.write_text(figures.to_json())
@@ -45,21 +70,10 @@ def prove(options: DemoOptions, *, console: Console, report: Path | None, keep: 
     return right
 
 
-def _run(options: DemoOptions, *, folder: Path, view: RunView) -> Report | FilesReport:
-    if options.scenario is Scenario.DATASTREAM:
-        return run_files_demo(options, folder=folder, view=view)
-    return run_demo(options, folder=folder, view=view, kind=_KINDS.get(options.scenario))
-
-
-def _print(figures: Report | FilesReport, *, options: DemoOptions, console: Console) -> bool:
+def _print(figures: DemoReport, *, options: DemoOptions, console: Console) -> bool:
     """Print both tables to standard output, and the wrong figures to standard error."""
-    if isinstance(figures, Report):
-        wrong = figures.wrong_figures(options.asked)
-        tables = [proof_table(figures, options.asked), latency_table(figures, options.asked)]
-    else:
-        wrong = figures.wrong_figures(files_asked(options))
-        tables = figures.tables(files_asked(options))
-    Console().print(*tables, sep="\n")
+    wrong = figures.wrong_figures(options.asked)
+    Console().print(*figures.tables(options.asked), sep="\n")
     for figure in wrong:
         console.print(
             f"[bold red]wrong:[/] {figure.name} is {figure.found}, it must be {figure.expected}",

@@ -1,14 +1,14 @@
-"""The demo's report: all figures, as JSON and as tables, and the values that they must have.
+"""Reports of the demo: all figures, as JSON and as tables, and the values that they must have.
 
-`Report.wrong_figures` is the only place that decides whether a figure is wrong.
+`wrong_figures` of a report is the only place that decides whether a figure is wrong.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rich.table import Table
 
@@ -42,14 +42,16 @@ class Asked:
     """What the demo was asked to do; a run that did less is wrong, because it proves less."""
 
     transfers: int
-    undisturbed: int
-    """The transfers between the warm-up and the first kill."""
-    splits: int
-    merges: int
     kill_workers: int
     kill_consumer: int
+    undisturbed: int = 0
+    """The transfers between the warm-up and the first kill."""
+    splits: int = 0
+    merges: int = 0
     first_rows: int | None = None
-    """The rows that the stream was asked to begin with; None without a backfill."""
+    """The rows of the tables when the stream began; None without a backfill."""
+    disturbances: int = 1
+    """Copies, late changes and deleted rows in files, at least that many of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,91 @@ class WrongFigure:
     expected: str
 
 
+class DemoReport(Protocol):
+    """The figures of one run."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of everything random."""
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """The first faults of each kind, as text."""
+
+    def wrong_figures(self, asked: Asked) -> list[WrongFigure]:
+        """Return the figures that are wrong, given what the run was asked to do."""
+
+    def to_json(self) -> str:
+        """Return the report as indented JSON."""
+
+    def tables(self, asked: Asked) -> list[Table]:
+        """Return what the run proved, and how long changes took."""
+
+
+def find_wrong(
+    figures: object,
+    *,
+    zero: Iterable[str] = (),
+    at_least: Mapping[str, int],
+    exactly: Mapping[str, tuple[object, object]],
+    prefix: str = "",
+) -> list[WrongFigure]:
+    """Return the wrong figures: first those that must be 0, then the other kinds.
+
+    `exactly` has the found and the expected value of each.
+    """
+    return [
+        *(
+            WrongFigure(prefix + name, getattr(figures, name), "0")
+            for name in zero
+            if getattr(figures, name) != 0
+        ),
+        *(
+            WrongFigure(prefix + name, getattr(figures, name), f"at least {least}")
+            for name, least in at_least.items()
+            if getattr(figures, name) < least
+        ),
+        *(
+            WrongFigure(prefix + name, found, str(expected))
+            for name, (found, expected) in exactly.items()
+            if found != expected
+        ),
+    ]
+
+
+class Proof:
+    """The table of promises, each with its figures and whether all of them are right."""
+
+    def __init__(self, wrong: Iterable[WrongFigure]) -> None:
+        self._wrong = {figure.name for figure in wrong}
+        self.table = Table(title="What this run proved", title_justify="left", header_style="bold")
+        for column in ("", "promise", "figures"):
+            self.table.add_column(column)
+
+    def row(self, promise: str, figures: str, *names: str) -> None:
+        """Add a promise that holds if no figure of these names is wrong."""
+        mark = "[red]✗" if self._wrong & set(names) else "[green]✓"
+        self.table.add_row(mark, promise, figures)
+
+    def kills(self, kills: Iterable[Kill]) -> None:
+        """Add the promise about SIGKILL."""
+        ordered = sorted(kills, key=lambda kill: kill.at)
+        text = ", ".join(f"{kill.worker} in {kill.step} at {kill.at:.0f} s" for kill in ordered)
+        self.row(
+            "through SIGKILL", text or "none", "worker_kills", "consumer_kills", "unclean_stops"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All figures of one run; counts are changes unless their name says otherwise."""
+    """All figures of a run with a bank in Spanner.
+
+    Counts are changes unless their name says otherwise.
+    """
 
     changes_committed: int
     changes_in_changelog: int
@@ -99,7 +183,7 @@ class Report:
     consumer_kills: tuple[Kill, ...]
     releases: int
     mirror_cuts: int
-    """How many of them the mirrors stood at."""
+    """The number of different cuts that the mirrors had."""
     mirror_behind_s_most: float
     """By how much commit time mirrors were older than the release that names them, at most."""
     rows_outside_release: int
@@ -117,56 +201,59 @@ class Report:
 
     def wrong_figures(self, asked: Asked) -> list[WrongFigure]:
         """Return the figures that are wrong, given what the run was asked to do."""
-        none = (
-            "missing",
-            "duplicates",
-            "invented",
-            "changes_unlike_source",
-            "out_of_order",
-            "ordinals_broken",
-            "late",
-            "transactions_torn",
-            "rows_outside_release",
-            "releases_unlike_source",
-            "releases_with_wrong_total",
-            "unclean_stops",
+        wrong = find_wrong(
+            self,
+            zero=(
+                "missing",
+                "duplicates",
+                "invented",
+                "changes_unlike_source",
+                "out_of_order",
+                "ordinals_broken",
+                "late",
+                "transactions_torn",
+                "rows_outside_release",
+                "releases_unlike_source",
+                "releases_with_wrong_total",
+                "unclean_stops",
+            ),
+            at_least={
+                "changes_committed": 3 * asked.transfers,
+                "transactions": asked.transfers,
+                "transactions_across_partitions": 1,
+                "splits": asked.splits,
+                "merges": asked.merges,
+                "releases": self._releases_min(asked),
+            },
+            exactly={
+                "changes_in_changelog": (self.changes_in_changelog, self.changes_committed),
+                "mirror_equals_source": (self.mirror_equals_source, True),
+                # A transfer changes two accounts and adds a row to the ledger.
+                "latency_undisturbed_ms.rows": (
+                    self.latency_undisturbed_ms.rows,
+                    3 * asked.undisturbed,
+                ),
+                # A split ends one stream partition, a merge two.
+                "stream_partitions_finished": (
+                    self.stream_partitions_finished,
+                    self.splits + 2 * self.merges,
+                ),
+                "worker_kills": (len(self.worker_kills), asked.kill_workers),
+                "consumer_kills": (len(self.consumer_kills), asked.kill_consumer),
+            },
         )
-        wrong = [WrongFigure(n, getattr(self, n), "0") for n in none if getattr(self, n) != 0]
-        at_least = {
-            "changes_committed": 3 * asked.transfers,
-            "transactions": asked.transfers,
-            "transactions_across_partitions": 1,
-            "splits": asked.splits,
-            "merges": asked.merges,
-            "releases": self._releases_min(asked),
-        }
-        wrong += [
-            WrongFigure(name, getattr(self, name), f"at least {least}")
-            for name, least in at_least.items()
-            if getattr(self, name) < least
-        ]
-        exactly = {
-            "changes_in_changelog": (self.changes_in_changelog, self.changes_committed),
-            "mirror_equals_source": (self.mirror_equals_source, True),
-            # A transfer changes two accounts and adds a row to the ledger.
-            "latency_undisturbed_ms.rows": (
-                self.latency_undisturbed_ms.rows,
-                3 * asked.undisturbed,
-            ),
-            # A split ends one stream partition, a merge two.
-            "stream_partitions_finished": (
-                self.stream_partitions_finished,
-                self.splits + 2 * self.merges,
-            ),
-            "worker_kills": (len(self.worker_kills), asked.kill_workers),
-            "consumer_kills": (len(self.consumer_kills), asked.kill_consumer),
-        }
-        wrong += [
-            WrongFigure(name, found, str(expected))
-            for name, (found, expected) in exactly.items()
-            if found != expected
-        ]
-        return [*wrong, *self._wrong_backfill(asked)]
+        if asked.first_rows is None:
+            return wrong
+        found = self.backfill or BackfillFigures(0, 0, 0.0, 0, 0)
+        return wrong + find_wrong(
+            found,
+            at_least={"read_partitions": 1, "transactions_meanwhile": 1},
+            exactly={
+                "rows": (found.rows, asked.first_rows),
+                "worker_kills": (found.worker_kills, asked.kill_workers),
+            },
+            prefix="backfill.",
+        )
 
     @staticmethod
     def _releases_min(asked: Asked) -> int:
@@ -175,25 +262,103 @@ class Report:
             return 3
         return 4 if asked.kill_workers or asked.kill_consumer else 3
 
-    def _wrong_backfill(self, asked: Asked) -> list[WrongFigure]:
-        if asked.first_rows is None:
-            return []
-        found = self.backfill or BackfillFigures(0, 0, 0.0, 0, 0)
-        exactly = {"rows": asked.first_rows, "worker_kills": asked.kill_workers}
-        wrong = [
-            WrongFigure(f"backfill.{name}", getattr(found, name), str(expected))
-            for name, expected in exactly.items()
-            if getattr(found, name) != expected
-        ]
-        return wrong + [
-            WrongFigure(f"backfill.{name}", getattr(found, name), "at least 1")
-            for name in ("read_partitions", "transactions_meanwhile")
-            if getattr(found, name) < 1
-        ]
-
     def to_json(self) -> str:
         """Return the report as indented JSON; field names are the ones above."""
         return json.dumps(asdict(self), indent=2) + "\n"
+
+    def tables(self, asked: Asked) -> list[Table]:
+        """Return what the run proved, and how long changes took."""
+        return [self._proof(asked), self._latency(asked)]
+
+    def _proof(self, asked: Asked) -> Table:
+        proof = Proof(self.wrong_figures(asked))
+        if (first := self.backfill) is not None:
+            workers = f"{first.worker_kills} worker{'' if first.worker_kills == 1 else 's'}"
+            proof.row(
+                "every row from before the stream comes before all changes, once, as it was",
+                f"{first.rows:,} rows in {first.read_partitions} key ranges within "
+                f"{first.seconds:.1f} s; meanwhile {first.transactions_meanwhile:,} transactions "
+                f"committed and {workers} killed",
+                *(f"backfill.{name}" for name in asdict(first)),
+            )
+        rows_before = first.rows if first is not None else 0
+        before = f" and {rows_before:,} rows before" if rows_before else ""
+        proof.row(
+            "every committed change is in the changelog exactly once, as it was",
+            f"{self.changes_committed - rows_before:,} committed{before}, "
+            f"{self.changes_in_changelog:,} in the changelog; missing {self.missing}, "
+            f"duplicates {self.duplicates}, invented {self.invented}, "
+            f"unlike the source {self.changes_unlike_source}",
+            *("changes_committed", "changes_in_changelog", "missing"),
+            *("duplicates", "invented", "changes_unlike_source"),
+        )
+        proof.row(
+            "in commit order, by release and ordinal and by the rows' order in the files",
+            f"out of order {self.out_of_order}, ordinals broken {self.ordinals_broken}, "
+            f"late {self.late}",
+            *("out_of_order", "ordinals_broken", "late"),
+        )
+        proof.row(
+            "transactions stay whole, also those over several stream partitions",
+            f"{self.transactions:,} transactions, {self.transactions_across_partitions:,} over "
+            f"several stream partitions; torn {self.transactions_torn}",
+            *("transactions", "transactions_across_partitions", "transactions_torn"),
+        )
+        proof.row(
+            "every release names a consistent cut: both mirrors equal the tables at its time",
+            f"{self.releases} releases, {self.mirror_cuts} cuts, {self.mirror_behind_s_most} s "
+            f"behind at most; unlike the source {self.releases_unlike_source}, wrong "
+            f"total {self.releases_with_wrong_total}, rows outside {self.rows_outside_release}",
+            *("releases", "mirror_cuts", "mirror_behind_s_most", "releases_unlike_source"),
+            *("releases_with_wrong_total", "rows_outside_release"),
+        )
+        proof.row(
+            "at the end the mirrors equal the tables",
+            "yes" if self.mirror_equals_source else "no",
+            "mirror_equals_source",
+        )
+        proof.row(
+            "through splits, merges and finished stream partitions",
+            f"{self.splits} splits, {self.merges} merges, "
+            f"{self.stream_partitions_finished} finished",
+            *("splits", "merges", "stream_partitions_finished"),
+        )
+        proof.kills((*self.worker_kills, *self.consumer_kills))
+        return proof.table
+
+    def _latency(self, asked: Asked) -> Table:
+        """Return how long changes took, first those that no kill delayed."""
+        wrong = {figure.name for figure in self.wrong_figures(asked)}
+        table = latency_table(
+            "From the commit in Spanner to the commit in Delta",
+            ("", "changes", "p50", "p99", "measured on"),
+        )
+        for figure, name, latency in (
+            ("latency_undisturbed_ms", "undisturbed", self.latency_undisturbed_ms),
+            ("latency_with_kills_ms", "while programs are killed", self.latency_with_kills_ms),
+        ):
+            mark = "[red]✗" if f"{figure}.rows" in wrong else "[green]✓"
+            add_latency(table, latency, mark, name)
+        return table
+
+
+def latency_table(title: str, columns: Sequence[str]) -> Table:
+    """Return a table without rows; `add_latency` adds them."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def add_latency(table: Table, latency: Latency, *head: str) -> None:
+    """Add a row that begins with these cells, if anything was measured."""
+    if latency.p50 is not None and latency.p99 is not None:
+        table.add_row(
+            *head,
+            f"{latency.p50 / 1_000:.1f} s",
+            f"{latency.p99 / 1_000:.1f} s",
+            f"{latency.rows:,} changes, {latency.releases} releases",
+        )
 
 
 def latency_of(deliveries: Sequence[Delivery], *, measured: str) -> Latency:
@@ -233,119 +398,3 @@ def latency_figures(
             measured=f"{what}; the changes while programs are killed and restarted",
         ),
     )
-
-
-def proof_table(report: Report, asked: Asked) -> Table:
-    """Return what the run proved: a row for each promise, with its figures."""
-    wrong = {figure.name for figure in report.wrong_figures(asked)}
-    table = Table(title="What this run proved", title_justify="left", header_style="bold")
-    table.add_column("")
-    table.add_column("promise")
-    table.add_column("figures")
-
-    def row(promise: str, figures: str, *names: str) -> None:
-        table.add_row("[red]✗" if wrong & set(names) else "[green]✓", promise, figures)
-
-    if report.backfill is not None:
-        first = report.backfill
-        row(
-            "every row from before the stream comes before all changes, once, as it was",
-            f"{first.rows:,} rows in {first.read_partitions} key ranges within "
-            f"{first.seconds:.1f} s; meanwhile {first.transactions_meanwhile:,} transactions "
-            f"committed and {_counted(first.worker_kills, 'worker')} killed",
-            *(f"backfill.{name}" for name in asdict(first)),
-        )
-    rows_before = report.backfill.rows if report.backfill is not None else 0
-    before = f" and {rows_before:,} rows before" if rows_before else ""
-    row(
-        "every committed change is in the changelog exactly once, as it was",
-        f"{report.changes_committed - rows_before:,} committed{before}, "
-        f"{report.changes_in_changelog:,} in the "
-        f"changelog; missing {report.missing}, duplicates {report.duplicates}, "
-        f"invented {report.invented}, unlike the source {report.changes_unlike_source}",
-        "changes_committed",
-        "changes_in_changelog",
-        "missing",
-        "duplicates",
-        "invented",
-        "changes_unlike_source",
-    )
-    row(
-        "in commit order, by release and ordinal and by the rows' order in the files",
-        f"out of order {report.out_of_order}, ordinals broken {report.ordinals_broken}, "
-        f"late {report.late}",
-        "out_of_order",
-        "ordinals_broken",
-        "late",
-    )
-    row(
-        "transactions stay whole, also those over several stream partitions",
-        f"{report.transactions:,} transactions, {report.transactions_across_partitions:,} over "
-        f"several stream partitions; torn {report.transactions_torn}",
-        "transactions",
-        "transactions_across_partitions",
-        "transactions_torn",
-    )
-    row(
-        "every release names a consistent cut: both mirrors equal the tables at its time",
-        f"{report.releases} releases, {report.mirror_cuts} cuts, {report.mirror_behind_s_most} s "
-        f"behind at most; unlike the source {report.releases_unlike_source}, wrong "
-        f"total {report.releases_with_wrong_total}, rows outside {report.rows_outside_release}",
-        "releases",
-        "mirror_cuts",
-        "mirror_behind_s_most",
-        "releases_unlike_source",
-        "releases_with_wrong_total",
-        "rows_outside_release",
-    )
-    row(
-        "at the end the mirrors equal the tables",
-        "yes" if report.mirror_equals_source else "no",
-        "mirror_equals_source",
-    )
-    row(
-        "through splits, merges and finished stream partitions",
-        f"{report.splits} splits, {report.merges} merges, "
-        f"{report.stream_partitions_finished} finished",
-        "splits",
-        "merges",
-        "stream_partitions_finished",
-    )
-    kills = sorted((*report.worker_kills, *report.consumer_kills), key=lambda kill: kill.at)
-    row(
-        "through SIGKILL",
-        ", ".join(f"{kill.worker} in {kill.step} at {kill.at:.0f} s" for kill in kills) or "none",
-        "worker_kills",
-        "consumer_kills",
-        "unclean_stops",
-    )
-    return table
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def latency_table(report: Report, asked: Asked) -> Table:
-    """Return how long changes took, those that no kill delayed first."""
-    wrong = {figure.name for figure in report.wrong_figures(asked)}
-    table = Table(
-        title="From the commit in Spanner to the commit in Delta",
-        title_justify="left",
-        header_style="bold",
-    )
-    for column in ("", "changes", "p50", "p99", "measured on"):
-        table.add_column(column)
-    for figure, name, latency in (
-        ("latency_undisturbed_ms", "undisturbed", report.latency_undisturbed_ms),
-        ("latency_with_kills_ms", "while programs are killed", report.latency_with_kills_ms),
-    ):
-        if latency.p50 is not None and latency.p99 is not None:
-            table.add_row(
-                "[red]✗" if f"{figure}.rows" in wrong else "[green]✓",
-                name,
-                f"{latency.p50 / 1_000:.1f} s",
-                f"{latency.p99 / 1_000:.1f} s",
-                f"{latency.rows:,} changes, {latency.releases} releases",
-            )
-    return table

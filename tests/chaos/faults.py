@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tidegate.local_stack.demo.kills import CONSUMER_STEPS, WORKER_STEPS
+from tidegate.local_stack.demo.conductor import CONSUMER_STEPS, WORKER_STEPS
 
 Lane = Literal["workers", "consumer", "broker"]
 FaultKind = Literal[

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.judge.partitions import StreamPartitions
-from tidegate.local_stack.demo.churn import SimulatorControl
+from tidegate.local_stack.demo.conductor import SimulatorControl
 from tidegate.local_stack.errors import LocalStackError
 
 _LIVE_MIN, _LIVE_MAX = 6, 14

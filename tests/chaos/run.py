@@ -32,10 +32,10 @@ from tests.chaos.report import Report
 from tests.chaos.stage import Stage
 from tidegate.local_stack.demo.bank import STREAM, Bank
 from tidegate.local_stack.demo.bank_database import create_bank_database, open_accounts
-from tidegate.local_stack.demo.churn import SimulatorControl
+from tidegate.local_stack.demo.bank_run import PREFIX, bank_layout
+from tidegate.local_stack.demo.conductor import SimulatorControl
 from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.demo.run import PREFIX, bank_layout
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log

@@ -26,7 +26,7 @@ from spanner_simulator import Simulator
 from tests.command_server import run_module
 from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.demo.bank_database import create_database
-from tidegate.local_stack.demo.churn import SimulatorControl
+from tidegate.local_stack.demo.conductor import SimulatorControl
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.programs import DatabaseName, Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack

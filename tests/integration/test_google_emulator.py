@@ -23,8 +23,8 @@ from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
     open_accounts,
 )
+from tidegate.local_stack.demo.bank_run import bank_layout
 from tidegate.local_stack.demo.customers import Customers
-from tidegate.local_stack.demo.run import bank_layout
 from tidegate.local_stack.judge.cuts import compare_cuts, table_difference
 from tidegate.local_stack.judge.delta import DeltaReader
 from tidegate.local_stack.judge.source import SpannerSource

@@ -21,7 +21,7 @@ from tidegate.local_stack.demo.bank_database import (
     open_accounts,
     transfer_money,
 )
-from tidegate.local_stack.demo.kills import CONSUMER_STEPS
+from tidegate.local_stack.demo.conductor import CONSUMER_STEPS
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.programs import DatabaseName, Programs, quick_start

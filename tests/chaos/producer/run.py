@@ -33,7 +33,7 @@ from tests.chaos.report import Report
 from tests.chaos.stage import Stage
 from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
-from tidegate.local_stack.demo.churn import SimulatorControl
+from tidegate.local_stack.demo.conductor import SimulatorControl
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log

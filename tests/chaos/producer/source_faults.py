@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.local_stack.demo.churn import SimulatorControl
+from tidegate.local_stack.demo.conductor import SimulatorControl
 from tidegate.local_stack.errors import LocalStackError
 
 KINDS = (

@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.producer import source_faults
 from tests.chaos.producer.source_faults import KINDS, READ_FAULTS, SourceFaults, source_faults_of
-from tidegate.local_stack.demo.churn import SimulatorControl
+from tidegate.local_stack.demo.conductor import SimulatorControl
 
 
 def test_a_seed_decides_everything_and_every_kind_comes_before_any_comes_again():

@@ -33,9 +33,8 @@ from tidegate.local_stack.demo.bank_database import (
     open_database,
     quiet_environment,
 )
-from tidegate.local_stack.demo.customers import Customers
-from tidegate.local_stack.demo.run import bank_layout
-from tidegate.local_stack.demo.workload import Pace, Progress, Tickets, run_workload
+from tidegate.local_stack.demo.bank_run import bank_layout
+from tidegate.local_stack.demo.customers import Customers, Pace, Progress, Tickets, run_workload
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.log import fetch_commit_log
 from tidegate.local_stack.judge.source import SpannerSource

@@ -13,10 +13,9 @@ from typing import Any
 import fastavro
 import pytest
 
+from tidegate.local_stack.demo import event_writer as writer_module
 from tidegate.local_stack.demo.bank import FilesOf
-from tidegate.local_stack.demo.files import writer as writer_module
-from tidegate.local_stack.demo.files.delivery import DeliveredFile, Delivery
-from tidegate.local_stack.demo.files.event_forms import (
+from tidegate.local_stack.demo.event_forms import (
     CDC,
     SOURCES,
     avro_bytes,
@@ -25,8 +24,8 @@ from tidegate.local_stack.demo.files.event_forms import (
     event_schema,
     named,
 )
-from tidegate.local_stack.demo.files.source_bank import FIELDS, SourceBank
-from tidegate.local_stack.demo.files.writer import FilesWriter
+from tidegate.local_stack.demo.event_writer import DeliveredFile, Delivery, FilesWriter
+from tidegate.local_stack.demo.source_bank import FIELDS, SourceBank
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.read_methods import ReadKind

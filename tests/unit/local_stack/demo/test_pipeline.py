@@ -21,11 +21,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tidegate.local_stack.demo import conductor as conductor_module
-from tidegate.local_stack.demo import kills as kills_module
 from tidegate.local_stack.demo import pipeline as pipeline_module
-from tidegate.local_stack.demo.churn import Disturbance, SimulatorControl, schedule
-from tidegate.local_stack.demo.conductor import Conductor
-from tidegate.local_stack.demo.kills import Killer
+from tidegate.local_stack.demo.conductor import (
+    Conductor,
+    Disturbance,
+    Killer,
+    SimulatorControl,
+    schedule,
+)
 from tidegate.local_stack.demo.pipeline import Pipeline, Released
 from tidegate.local_stack.demo.report import Kill
 from tidegate.local_stack.demo.view import RunView
@@ -402,7 +405,7 @@ def test_the_victim_is_hit_and_runs_again(victim: Program):
 def test_a_step_that_never_comes_is_not_waited_for_forever(
     victim: Program, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kills_module, "_AIM_DEADLINE_S", 0.1)
+    monkeypatch.setattr(conductor_module, "_AIM_DEADLINE_S", 0.1)
     monkeypatch.setattr(Killer, "aim", lambda _: "no such step")
     killing = killer(1, ("fence",))
     killing.kill_and_restart(victim)
@@ -412,7 +415,7 @@ def test_a_step_that_never_comes_is_not_waited_for_forever(
 def test_a_victim_is_not_killed_before_it_has_gone_through_a_cycle(
     victim: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kills_module, "_CYCLE_DEADLINE_S", 0.5)
+    monkeypatch.setattr(conductor_module, "_CYCLE_DEADLINE_S", 0.5)
     with pytest.raises(PartFailedError, match="finished no cycle"):
         killer(1, ("begin", "a last step that never comes")).kill_and_restart(victim)
     assert victim.process.is_running

@@ -16,7 +16,7 @@ from rich.table import Table
 from tidegate.local_stack.demo import command as command_module
 from tidegate.local_stack.demo.bank import Scenario
 from tidegate.local_stack.demo.command import prove
-from tidegate.local_stack.demo.files.report import FilesAsked, FilesReport
+from tidegate.local_stack.demo.datastream import FilesReport
 from tidegate.local_stack.demo.report import (
     Asked,
     BackfillFigures,
@@ -25,8 +25,6 @@ from tidegate.local_stack.demo.report import (
     Report,
     latency_figures,
     latency_of,
-    latency_table,
-    proof_table,
 )
 from tidegate.local_stack.demo.run import DemoOptions
 from tidegate.local_stack.errors import PartFailedError
@@ -58,7 +56,7 @@ def text_of(*tables: Table, width: int = 120) -> str:
 
 def test_a_right_report_has_no_wrong_figure_and_only_ticks():
     assert RIGHT.wrong_figures(ASKED) == []
-    text = text_of(proof_table(RIGHT, ASKED), width=300)
+    text = text_of(RIGHT.tables(ASKED)[0], width=300)
     assert "✗" not in text
     assert text.count("✓") == 7
     assert "w1 in fence at 3 s" in text
@@ -73,7 +71,7 @@ def test_a_run_without_kills_needs_one_release_less_and_has_one_latency():
     report = replace(RIGHT, worker_kills=(), consumer_kills=(), releases=3)
     assert report.wrong_figures(asked) == []
     none = Latency(None, None, 0, 0, "kills")
-    text = text_of(latency_table(replace(RIGHT, latency_with_kills_ms=none), ASKED))
+    text = text_of(replace(RIGHT, latency_with_kills_ms=none).tables(ASKED)[1])
     assert "2.1 s" in text
     assert "killed" not in text
 
@@ -93,7 +91,7 @@ WRONG_FIGURES = {
 def test_each_figure_can_be_wrong_and_marks_its_row(figure: str, value: Any):
     report = replace(RIGHT, **{figure: value})
     assert figure in {wrong.name.split(".")[0] for wrong in report.wrong_figures(ASKED)}
-    assert "✗" in text_of(proof_table(report, ASKED), latency_table(report, ASKED), width=300)
+    assert "✗" in text_of(*report.tables(ASKED), width=300)
 
 
 def test_percentiles_are_by_nearest_rank():
@@ -118,7 +116,7 @@ def test_the_warm_up_is_not_measured_and_kills_are_apart():
 
 
 def test_the_undisturbed_latency_stands_first():
-    lines = [line for line in text_of(latency_table(RIGHT, ASKED)).splitlines() if " s " in line]
+    lines = [line for line in text_of(RIGHT.tables(ASKED)[1]).splitlines() if " s " in line]
     assert ["2.1 s" in lines[0], "18 changes, 2 releases" in lines[0]] == [True, True]
     assert ["30.1 s" in lines[1], "killed" in lines[1]] == [True, True]
 
@@ -129,7 +127,7 @@ FIRST = BackfillFigures(1_040, 3, 12.5, 7, 1)
 
 def test_the_rows_of_a_backfill_have_a_line_of_their_own():
     report = replace(RIGHT, backfill=FIRST)
-    text = text_of(proof_table(report, BEGAN_WITH), width=100)
+    text = text_of(report.tables(BEGAN_WITH)[0], width=100)
     assert max(map(len, text.splitlines())) <= 100
     assert "…" not in text
     assert report.wrong_figures(BEGAN_WITH) == []
@@ -142,7 +140,7 @@ def test_the_rows_of_a_backfill_have_a_line_of_their_own():
 def test_rows_are_not_counted_as_changes_and_one_worker_is_one(kills: int, text: str):
     first = replace(FIRST, worker_kills=kills)
     found = replace(RIGHT, changes_committed=1_074, changes_in_changelog=1_074, backfill=first)
-    printed_text = text_of(proof_table(found, BEGAN_WITH), width=400)
+    printed_text = text_of(found.tables(BEGAN_WITH)[0], width=400)
     assert "34 committed and 1,040 rows before, 1,074 in the changelog" in printed_text
     assert text in printed_text
 
@@ -154,7 +152,7 @@ def test_each_figure_of_a_backfill_can_be_wrong(figure: str):
     report = replace(RIGHT, backfill=replace(FIRST, **{figure: 0}))
     (wrong,) = report.wrong_figures(BEGAN_WITH)
     assert wrong.name == f"backfill.{figure}"
-    assert "✗" in text_of(proof_table(report, BEGAN_WITH))
+    assert "✗" in text_of(report.tables(BEGAN_WITH)[0])
 
 
 def test_a_backfill_that_was_asked_for_and_left_out_is_wrong():
@@ -164,7 +162,7 @@ def test_a_backfill_that_was_asked_for_and_left_out_is_wrong():
 # files_report
 
 
-FILES_ASKED = FilesAsked(transfers=2_000, rows=2_200, kill_workers=1, kill_consumer=1)
+FILES_ASKED = Asked(transfers=2_000, first_rows=2_200, kill_workers=1, kill_consumer=1)
 FILES_RIGHT = FilesReport(
     source="PostgreSQL", files=184, events=8_199, changes=6_000, backfill_rows=2_199, copies=812,
     late=705, events_in_changelog=8_199, missing=0, duplicates=0, invented=0, unlike_source=0,
@@ -244,9 +242,8 @@ def proved(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> Any:
         outcome: Any, *, options: DemoOptions = OPTIONS, report: Path | None = None,
         keep: bool = False,
     ) -> tuple[bool, str, list[str]]:  # fmt: skip
-        def run(given: DemoOptions, *, folder: Path, view: Any, **kind: Any) -> Any:
+        def run(given: DemoOptions, *, folder: Path, view: Any) -> Any:
             assert given == options
-            assert set(kind.values()) <= {None}
             assert folder.is_dir()
             view.stage("running")
             if isinstance(outcome, BaseException):
@@ -254,7 +251,6 @@ def proved(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> Any:
             return outcome
 
         monkeypatch.setattr(command_module, "run_demo", run)
-        monkeypatch.setattr(command_module, "run_files_demo", run)
         text = io.StringIO()
         found = prove(options, console=Console(file=text, width=200), report=report, keep=keep)
         return found, text.getvalue(), folders(temporary)

@@ -10,18 +10,17 @@ from typing import Any, Self
 
 import pytest
 
-from tidegate.local_stack.demo import backfill_run as backfill_module
-from tidegate.local_stack.demo import run as run_module
-from tidegate.local_stack.demo.backfill_run import BackfillRun
+from tidegate.local_stack.demo import bank_run as bank_module
+from tidegate.local_stack.demo import command as command_module
 from tidegate.local_stack.demo.bank import Dialect, FilesOf, Scenario, schema_statements
 from tidegate.local_stack.demo.bank_database import commit_time_us
-from tidegate.local_stack.demo.files import run as files_module
-from tidegate.local_stack.demo.files.run import files_asked, run_files_demo
-from tidegate.local_stack.demo.files.writer import FilesWriter
-from tidegate.local_stack.demo.kills import Killer
+from tidegate.local_stack.demo.bank_run import BackfillRun, bank_layout
+from tidegate.local_stack.demo.command import run_demo
+from tidegate.local_stack.demo.conductor import Killer
+from tidegate.local_stack.demo.event_writer import FilesWriter
 from tidegate.local_stack.demo.pipeline import Pipeline, Released
 from tidegate.local_stack.demo.report import Kill
-from tidegate.local_stack.demo.run import DemoOptions, bank_layout, run_demo
+from tidegate.local_stack.demo.run import DemoOptions
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.changelog import ChangelogFigures
 from tidegate.local_stack.judge.cuts import CutFigures
@@ -135,7 +134,7 @@ class Conductor:
 
     def __init__(self, *, customers: Customers, **_: Any) -> None:
         self.customers = customers
-        self.splits = self.merges = 0
+        self.splits = self.merges = self.count = 0
         self.worker_killer = SimpleNamespace(kills=[])
         self.consumer_killer = SimpleNamespace(kills=[])
 
@@ -164,9 +163,9 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     Customers.story = Conductor.story = done
     Conductor.failure = None
+    patch(monkeypatch, command_module, LocalStack=lambda *_, **__: Stack(done))
     patch(
-        monkeypatch, run_module,
-        LocalStack=lambda *_, **__: Stack(done),
+        monkeypatch, bank_module,
         Customers=Customers,
         Conductor=Conductor,
         create_bank_database=lambda *_, **__: done.append("create"),
@@ -176,7 +175,7 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         judge_output=lambda *_, **__: done.append("judge") or VERDICT,
     )  # fmt: skip
     patch(
-        monkeypatch, run_module.SimulatorControl,
+        monkeypatch, bank_module.SimulatorControl,
         stream_partitions=lambda _: [{"token": "a"}],
         slow_reads=lambda *_: done.append("slow"),
         clear_faults=lambda _: done.append("quick"),
@@ -278,14 +277,11 @@ def backfill(story: list[str], monkeypatch: pytest.MonkeyPatch) -> Backfill:
     commits = [SimpleNamespace(commit_timestamp_us=at) for at in (1, 1 << 59, 1 << 61)]
     monkeypatch.setitem(globals(), "COMMITTED_US", {5: 1, 7: 2, 10: 3})
     patch(
-        monkeypatch, run_module,
+        monkeypatch, bank_module,
         finished_stream_partitions=lambda *_, **__: {
             **finished, "tidegate-backfill/rest": made.last_ms
         },
         judge_output=made.judge,
-    )  # fmt: skip
-    patch(
-        monkeypatch, backfill_module,
         create_bank_database=lambda *_, **__: story.append("create") or "the database",
         load_history=lambda _, found: story.append(f"{len(found.ledger)} rows"),
         fetch_commit_log=lambda *_, **__: commits,
@@ -306,7 +302,7 @@ def backfill(story: list[str], monkeypatch: pytest.MonkeyPatch) -> Backfill:
 
 
 def run(tmp_path: Path) -> Any:
-    return run_demo(BACKFILL_OPTIONS, folder=tmp_path, view=view(), kind=BackfillRun)
+    return run_demo(BACKFILL_OPTIONS, folder=tmp_path, view=view())
 
 
 def test_workers_are_killed_while_tables_are_read_and_transfers_are_made(
@@ -336,9 +332,9 @@ def test_the_stream_begins_where_its_rows_are_read(backfill: Backfill, tmp_path:
     run(tmp_path)
     asked = backfill.asked
     assert asked["first"].tables == ("accounts", "ledger")
-    begins = backfill_module.datetime.fromisoformat(asked["start"])
+    begins = bank_module.datetime.fromisoformat(asked["start"])
     assert asked["first"].at_us == commit_time_us(begins)
-    assert BackfillRun.settings == {"TIDEGATE_PRODUCER_BACKFILL": "accounts,ledger"}
+    assert BackfillRun.environment == {"TIDEGATE_PRODUCER_BACKFILL": "accounts,ledger"}
 
 
 @pytest.mark.parametrize("transfers", [*range(10, 22), 300, 2_000])
@@ -351,7 +347,7 @@ def test_no_step_waits_for_transfers_beyond_a_pause(
 ):
     options = dataclasses.replace(BACKFILL_OPTIONS, transfers=transfers, splits=60, merges=40)
     monkeypatch.setattr(Customers, "last_commit_us", LAST_US)
-    report = run_demo(options, folder=tmp_path, view=view(), kind=BackfillRun)
+    report = run_demo(options, folder=tmp_path, view=view())
     assert (report.splits, report.merges) == (60, 40)
 
 
@@ -403,7 +399,7 @@ def files_story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         self.workers, self.consumer = [], None
         return ["w1 ended with exit code 1"]
 
-    patch(monkeypatch, files_module, LocalStack=lambda *_, **__: Stack(done))
+    patch(monkeypatch, command_module, LocalStack=lambda *_, **__: Stack(done))
     patch(
         monkeypatch, FilesWriter,
         start=lambda self: done.append(f"files of {self.source}"),
@@ -422,7 +418,7 @@ def files_story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 def test_a_run_of_files_goes_from_files_to_judge(files_story: list[str], tmp_path: Path):
     shown = view()
-    report = run_files_demo(FILES_OPTIONS, folder=tmp_path, view=shown)
+    report = run_demo(FILES_OPTIONS, folder=tmp_path, view=shown)
     assert files_story == [
         "stack up", "files of oracle", "2 workers", "consumer", "resume", "kill w1",
         "kill consumer", "finish", "released 77", "programs stop", "files stop", "programs stop",
@@ -430,7 +426,7 @@ def test_a_run_of_files_goes_from_files_to_judge(files_story: list[str], tmp_pat
     ]  # fmt: skip
     assert (report.source, report.seed, report.unclean_stops) == ("Oracle", 9, 1)
     # Nothing was written, and nothing is in Delta.
-    wrong = {one.name for one in report.wrong_figures(files_asked(FILES_OPTIONS))}
+    wrong = {one.name for one in report.wrong_figures(FILES_OPTIONS.asked)}
     assert {"changes", "releases", "mirror_equals_source", "total_is_right"} <= wrong
     assert "w1 ended with exit code 1" in report.examples
     assert shown.shown["transfers"] == "10/10"
@@ -444,12 +440,12 @@ def test_a_failure_of_a_run_of_files_stops_everything(
 
     monkeypatch.setattr(Killer, "kill_and_restart", fail)
     with pytest.raises(PartFailedError):
-        run_files_demo(FILES_OPTIONS, folder=tmp_path, view=view())
+        run_demo(FILES_OPTIONS, folder=tmp_path, view=view())
     assert sorted(files_story[-3:]) == ["files stop", "programs stop", "stack down"]
 
 
 def test_what_is_asked_of_files():
-    asked = files_asked(DemoOptions(scenario=Scenario.DATASTREAM))
-    assert (asked.transfers, asked.rows, asked.disturbances) == (2_000, 2_200, 1)
-    few = files_asked(FILES_OPTIONS)
-    assert (few.rows, few.disturbances) == (25, 0)
+    asked = DemoOptions(scenario=Scenario.DATASTREAM).asked
+    assert (asked.transfers, asked.first_rows, asked.disturbances) == (2_000, 2_200, 1)
+    few = FILES_OPTIONS.asked
+    assert (few.first_rows, few.disturbances) == (25, 0)

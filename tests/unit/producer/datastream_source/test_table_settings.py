@@ -17,8 +17,8 @@ from tests.datastream_files import (
 )
 from tests.datastream_folder import minute_folder
 from tests.datastream_model import ObjectModel
-from tidegate.local_stack.demo.files import event_forms as forms
-from tidegate.local_stack.demo.files.event_forms import backfill_event, change_event
+from tidegate.local_stack.demo import event_forms as forms
+from tidegate.local_stack.demo.event_forms import backfill_event, change_event
 from tidegate.producer.datastream.errors import (
     FileDamaged,
     MissingKeyColumn,

@@ -1,1 +1,0 @@
-"""The demo's scenario `datastream`: files as Google Datastream writes them, in place of Spanner."""
