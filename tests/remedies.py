@@ -290,6 +290,7 @@ BY_VALUE = frozenset(
         "producer/cli/alone.py",
         "producer/cli/backfill.py",
         "producer/cli/check.py",
+        "producer/cli/clients.py",
         "producer/cli/commands.py",
         "producer/cli/control.py",
         "producer/cli/discover.py",

@@ -14,6 +14,7 @@ from tidegate.lineage.slot_tokens import can_move
 from tidegate.producer.backfill.read_partition import is_of_backfill
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.backfill.table_run import RunChunk, RunWait, place_of
+from tidegate.producer.cli.clients import kafka_options
 from tidegate.producer.cli.fleet_reader import FleetReader, FleetRecords
 from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.cli.source import channels_to
@@ -24,7 +25,7 @@ from tidegate.producer.kafka.backfill_topic import read_requests, write_request
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.record_filter import MOD_TYPES
 from tidegate.producer.spanner.condition_check import require_condition
-from tidegate.program.kafka_clients import KafkaClientLog, list_topics
+from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.progress import PRODUCER_FILTER
@@ -180,7 +181,7 @@ def _read(config: ProducerConfig) -> TableRequests:
         names.backfills,
         bootstrap_servers=config.bootstrap_servers,
         group=names.group,
-        options=_options(config),
+        options=kafka_options(config),
     )
 
 
@@ -205,7 +206,7 @@ def _write(
         transactional_id=f"{names.group}-{_AUTHOR}",
         bootstrap_servers=config.bootstrap_servers,
         group=names.group,
-        options=_options(config),
+        options=kafka_options(config),
     )
 
 
@@ -221,12 +222,8 @@ def _require_unchanged(newest: TableRequest | None, before: TableRequest | None)
 
 
 def _ensure_topic(config: ProducerConfig) -> None:
-    topics = KafkaTopics(config.bootstrap_servers, options=_options(config))
+    topics = KafkaTopics(config.bootstrap_servers, options=kafka_options(config))
     topics.ensure_backfills(config.topic_names.backfills, replication=config.replication_factor)
-
-
-def _options(config: ProducerConfig) -> dict[str, object]:
-    return {**config.kafka_client_options(), "logger": KafkaClientLog()}
 
 
 def _require_published(config: ProducerConfig, records: FleetRecords, table: str) -> None:

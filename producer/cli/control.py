@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 
 from tidegate.lineage.fleet_status import FleetStatus, fleet_status
+from tidegate.producer.cli.clients import kafka_options, schema_registry
 from tidegate.producer.cli.fleet_reader import FleetReader, FleetRecords
 from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.cli.stream_states import Command, StreamState, require_command, stream_state
@@ -20,8 +21,6 @@ from tidegate.producer.config import ProducerConfig
 from tidegate.producer.driver.command_sender import send_commands
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.translation.subjects import register
-from tidegate.program.kafka_clients import KafkaClientLog
-from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
@@ -190,7 +189,7 @@ def _write(
 ) -> Sequence[ProgressRecord]:
     """Commit what `say` makes of all that was written before; return the records."""
     names = config.topic_names
-    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    registry = schema_registry(config)
     ids = (
         register(registry, names.key_subject(names.progress), KEY_SCHEMAS[PROGRESS_VERSION]),
         register(registry, names.value_subject(names.progress), RECORD_SCHEMAS[PROGRESS_VERSION]),
@@ -202,7 +201,7 @@ def _write(
         progress_topic=names.progress,
         topic_partitions={},
         progress_schema_ids={PROGRESS_VERSION: ids},
-        options={**config.kafka_client_options(), "logger": KafkaClientLog()},
+        options=kafka_options(config),
     )
 
     def prepare() -> list[ProgressRecord]:

@@ -15,13 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidegate.producer.cli.alone import LEAVING_S
+from tidegate.producer.cli.clients import kafka_options
 from tidegate.producer.cli.report import Progress, no_progress
 from tidegate.producer.datastream.errors import DatastreamError
 from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.translation.dead_letter_groups import DeadLetterGroup, grouped
-from tidegate.program.kafka_clients import KafkaClientLog
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def dead_letters(config: ProducerConfig, *, progress: Progress = no_progress) ->
     Raises StreamNotStarted for a stream that has not begun, and as `KafkaDeadLetters.read` does.
     """
     names = config.topic_names
-    options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+    options = kafka_options(config)
     topics = KafkaTopics(config.bootstrap_servers, options=options)
     found = topics.describe((names.progress, names.dead_letter))
     if names.progress not in found:

@@ -6,33 +6,31 @@ left behind.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidegate.producer.cli.clients import (
+    kafka_options,
+    open_root_slot,
+    recorded_start,
+    schema_registry,
+)
 from tidegate.producer.cli.source import OpenedSource, open_files, open_spanner
-from tidegate.producer.cli.stream_settings import fixed_settings, require_backfill
+from tidegate.producer.cli.stream_settings import require_backfill
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.core.stream_identity import require_settings
-from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
 from tidegate.producer.spanner.forms import WINDOW_US
 from tidegate.producer.translation.subjects import PlannedRegistry
-from tidegate.program.kafka_clients import KafkaClientLog, list_topics, require_own_prefix
-from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.stream_start import recorded_filters
-from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
-from tidegate.schemas.progress import ProgressRecord, StreamStarted
-from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.progress import ProgressRecord
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.topics import TopicNames, topic_collisions, topics_of_one_name
-
-_SEARCH_PATIENCE_S = 30.0
-_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def find_environment(config: ProducerConfig) -> Environment:
     Raises ConfigError, UnreachableError or StreamChangedError for the first thing that cannot work.
     """
     names = config.topic_names
-    options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+    options = kafka_options(config)
     visible = list_topics(config.bootstrap_servers, options)
     require_own_prefix(names, visible)
     has_dead_letter = names.dead_letter in visible
@@ -92,12 +90,12 @@ def find_environment(config: ProducerConfig) -> Environment:
             ),
         )
     kafka = KafkaTopics(config.bootstrap_servers, options=options)
-    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    registry = schema_registry(config)
     registry.require_reachable()
     with ExitStack() as exits:
-        root_slot = open_root_slot(config, names, registry, options)
+        root_slot = open_root_slot(config, registry, options)
         exits.callback(root_slot.close)
-        recorded = recorded_start(config, kafka, names, root_slot, options)
+        recorded = recorded_start(config, kafka, root_slot, options)
         if recorded is None:
             require_unclaimed(config, visible, registry, options)
         else:
@@ -193,65 +191,3 @@ def require_creatable(
             hint=hint,
             topic=topic,
         )
-
-
-def open_root_slot(
-    config: ProducerConfig,
-    names: TopicNames,
-    registry: SchemaRegistry,
-    options: Mapping[str, Any],
-) -> RootSlotReader:
-    """Return a reader of the root's slot, which the caller closes; nothing is read yet."""
-    return RootSlotReader(
-        bootstrap_servers=config.bootstrap_servers,
-        group=names.group,
-        topic=names.progress,
-        decoder=ProgressDecoder(registry.schema),
-        options=options,
-    )
-
-
-def recorded_start(
-    config: ProducerConfig,
-    kafka: KafkaTopics,
-    names: TopicNames,
-    root_slot: RootSlotReader,
-    options: Mapping[str, Any],
-) -> ProgressRecord | None:
-    """Read the root's slot up to the record that opened the epoch; None before the first start.
-
-    Settings that do not name the stream's source are not compared with the topic.
-    Raises ConfigError for a progress topic that the settings do not fit, StreamChangedError for
-    another stream's, and UnreachableError if the topic cannot be read to its end.
-    """
-    existing = kafka.describe([names.progress])
-    if not existing:
-        return None
-    slots = existing[names.progress].topic_partitions
-    if config.names_source and slots != config.slots:
-        raise ConfigError(
-            f"slots: topic {names.progress} has {slots}, the setting says {config.slots}",
-            hint="Set it to the topic's number; it can never change",
-        )
-    kafka.require_compacted(names.progress)
-    limits = KafkaMessageLimits(config.bootstrap_servers, [names.progress], options=options)
-    limits.refresh()
-    limits.require(names.progress, PROGRESS_BYTES_MIN)
-    give_up_at = time.monotonic() + _SEARCH_PATIENCE_S
-    record, at_end = root_slot.poll(_POLL_S)
-    while record is None and not at_end:
-        if time.monotonic() > give_up_at:
-            raise UnreachableError(
-                "the progress topic cannot be read to its end",
-                hint="A transaction may be open in it; the broker ends it after its time-out",
-                topic=names.progress,
-            )
-        record, at_end = root_slot.poll(_POLL_S)
-    if config.names_source and record is not None and isinstance(record.body, StreamStarted):
-        require_settings(
-            record.body,
-            stream=config.stream_path,
-            timestamps=config.timestamp_form,
-            filters=fixed_settings(config),
-        )
-    return record

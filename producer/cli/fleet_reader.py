@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.lineage_graph import PartitionHistory
-from tidegate.producer.cli.environment import open_root_slot, recorded_start
+from tidegate.producer.cli.clients import (
+    kafka_options,
+    open_root_slot,
+    recorded_start,
+    schema_registry,
+)
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.events import AccessDenied, ProgressReadLost, ReadInterrupted
 from tidegate.producer.errors import StreamNotStarted
@@ -21,8 +26,7 @@ from tidegate.producer.kafka.group_members import group_members
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.topics import KafkaTopics
-from tidegate.program.kafka_clients import KafkaClientLog, admin_config
-from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.kafka_clients import admin_config
 from tidegate.schemas.errors import ConsumerError, UnreachableError
 from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
@@ -69,12 +73,12 @@ class FleetReader:
         registry does not answer.
         """
         names = config.topic_names
-        options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+        options = kafka_options(config)
         kafka = KafkaTopics(config.bootstrap_servers, options=options)
-        registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+        registry = schema_registry(config)
         registry.require_reachable()
-        with closing(open_root_slot(config, names, registry, options)) as root_slot:
-            recorded = recorded_start(config, kafka, names, root_slot, options)
+        with closing(open_root_slot(config, registry, options)) as root_slot:
+            recorded = recorded_start(config, kafka, root_slot, options)
         if recorded is None or not isinstance(recorded.body, StreamStarted):
             raise StreamNotStarted(names.progress)
         self._names = names

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import structlog
 
-from tidegate.producer.cli.environment import Environment, open_root_slot
+from tidegate.producer.cli.clients import open_root_slot
+from tidegate.producer.cli.environment import Environment
 from tidegate.producer.cli.stream_settings import filter_of, fixed_settings, form_of_output
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.heartbeat import HeartbeatLimits
@@ -159,7 +160,7 @@ class Parts:
         found = self.found
         if found.recorded is not None:
             return RecordedStart(found.recorded)
-        return open_root_slot(self.config, found.topics, found.registry, found.kafka_options)
+        return open_root_slot(self.config, found.registry, found.kafka_options)
 
     def _decoder(self) -> ProgressDecoder:
         """Return a decoder for the worker's loop, which asks whether a record is ready."""

@@ -15,10 +15,9 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from tidegate.producer.cli.alone import require_no_worker
+from tidegate.producer.cli.clients import kafka_options, schema_registry
 from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.kafka.removal import StreamRemoval
-from tidegate.program.kafka_clients import KafkaClientLog
-from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import SchemaError
 
@@ -65,12 +64,15 @@ def reset(
     this one, or for a right that is missing, and UnreachableError.
     """
     names = config.topic_names
-    options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+    options = kafka_options(config)
     removal = StreamRemoval(names, config.bootstrap_servers, options)
     topics = removal.topics()
+    registry = schema_registry(config)
     if names.progress in topics:
-        _require_names(config)
-    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+        # A stream whose records cannot be decoded, since the registry has lost their schema, can
+        # only be removed: what would be removed is shown.
+        with suppress(SchemaError):
+            require_topic_names(config, registry.schema)
     subjects = []
     if with_subjects:
         registry.require_reachable()
@@ -85,14 +87,3 @@ def reset(
         progress("deleting subjects", number)
         registry.delete(subject)
     return ResetReport(config.prefix, report.topics, report.groups, subjects, removed=True)
-
-
-def _require_names(config: ProducerConfig) -> None:
-    """Raise ConfigError for a stream with another template.
-
-    A stream whose records cannot be decoded, since the registry has lost their schema, can only be
-    removed: what would be removed is shown.
-    """
-    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
-    with suppress(SchemaError):
-        require_topic_names(config, registry.schema)

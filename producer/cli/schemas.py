@@ -15,11 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidegate.producer.cli.check import missing_subjects
+from tidegate.producer.cli.clients import kafka_options, schema_registry
 from tidegate.producer.cli.environment import find_environment
 from tidegate.producer.cli.parts import make_registrar, register_progress, registered
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.topics import KafkaTopics
-from tidegate.program.kafka_clients import KafkaClientLog, list_topics, require_own_prefix
+from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
@@ -112,7 +113,7 @@ def register(config: ProducerConfig) -> list[str]:
 def stream_topics(config: ProducerConfig) -> list[StreamTopic]:
     """Return the topics of the stream that have schemas, the progress topic last."""
     names, registry = config.topic_names, _registry(config)
-    kafka = KafkaTopics(config.bootstrap_servers, options=_kafka_options(config))
+    kafka = KafkaTopics(config.bootstrap_servers, options=kafka_options(config))
     found = []
     for topic, described in sorted(
         kafka.describe(_topics(config)).items(), key=lambda one: (one[0] == names.progress, one[0])
@@ -129,7 +130,7 @@ def stream_topics(config: ProducerConfig) -> list[StreamTopic]:
 def _topics(config: ProducerConfig) -> list[str]:
     """Return the data topics and the progress topic, as far as they exist."""
     names = config.topic_names
-    visible = list_topics(config.bootstrap_servers, _kafka_options(config))
+    visible = list_topics(config.bootstrap_servers, kafka_options(config))
     require_own_prefix(names, visible)
     if names.progress in visible:
         require_topic_names(config, _registry(config).schema)
@@ -137,10 +138,6 @@ def _topics(config: ProducerConfig) -> list[str]:
 
 
 def _registry(config: ProducerConfig) -> HttpSchemaRegistry:
-    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    registry = schema_registry(config)
     registry.require_reachable()
     return registry
-
-
-def _kafka_options(config: ProducerConfig) -> dict[str, Any]:
-    return {**config.kafka_client_options(), "logger": KafkaClientLog()}

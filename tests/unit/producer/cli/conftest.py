@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from spanner_simulator import Simulator
-from tidegate.producer.cli import check, environment
+from tidegate.producer.cli import check, clients
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.topics import KafkaTopics, TopicDescription
@@ -162,7 +162,7 @@ def place(simulator, registry, request, monkeypatch):
         known = place.topics().intersection(names)
         return {name: TopicDescription(name, f"id-{name}", SLOTS) for name in known}
 
-    monkeypatch.setattr(environment, "_POLL_S", 0.05)
+    monkeypatch.setattr(clients, "_POLL_S", 0.05)
     monkeypatch.setattr(KafkaTopics, "describe", describe)
     monkeypatch.setattr(KafkaTopics, "require_compacted", lambda _topics, _topic: None)
     monkeypatch.setattr(check, "denied_topics", lambda _topics, **_: [])

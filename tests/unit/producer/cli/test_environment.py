@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 from spanner_simulator import Simulator
 from tests.unit.producer.cli.conftest import NOWHERE, started
 from tidegate.producer.backfill.read_partition import ReadPartition, read_token
-from tidegate.producer.cli import environment
+from tidegate.producer.cli import clients, environment
 from tidegate.producer.cli.environment import find_environment
 from tidegate.producer.cli.parts import Parts
 from tidegate.producer.cli.source import OpenedSource, open_files, open_spanner
@@ -237,7 +237,7 @@ def test_a_progress_topic_that_cannot_be_read_to_its_end_is_reported(find, recor
     closed = []
     endless = SimpleNamespace(poll=lambda _s: (None, False), close=lambda: closed.append(1))
     monkeypatch.setattr(environment, "open_root_slot", lambda *_: endless)
-    monkeypatch.setattr(environment, "_SEARCH_PATIENCE_S", 0.1)
+    monkeypatch.setattr(clients, "_SEARCH_PATIENCE_S", 0.1)
     with pytest.raises(UnreachableError, match="cannot be read to its end"):
         find()
     assert closed

@@ -385,7 +385,7 @@ def stream(monkeypatch):
     monkeypatch.setattr(reset_command, "StreamRemoval", lambda *_: removal)
     monkeypatch.setattr(reset_command, "require_no_worker", require_no_worker)
     monkeypatch.setattr(reset_command, "require_topic_names", require_names)
-    monkeypatch.setattr(reset_command, "HttpSchemaRegistry", lambda _url, options: stream.registry)
+    monkeypatch.setattr(reset_command, "schema_registry", lambda _config: stream.registry)
     return stream
 
 

@@ -361,7 +361,7 @@ def known(place, monkeypatch):
     registry = InMemorySchemaRegistry()
     registry.require_reachable = lambda: None
     for module in (command, environment):
-        monkeypatch.setattr(module, "HttpSchemaRegistry", lambda _url, options: registry)
+        monkeypatch.setattr(module, "schema_registry", lambda _config: registry)
     return registry
 
 
