@@ -23,7 +23,6 @@ from tidegate.spark_consumer.commands import adopt as adopt_command
 from tidegate.spark_consumer.commands import audit as audit_command
 from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.commands import status as status_command
-from tidegate.spark_consumer.commands import status_table
 from tidegate.spark_consumer.commands import tail as tail_command
 from tidegate.spark_consumer.config import ConsumerConfig
 
@@ -90,7 +89,7 @@ def status(
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
         return
-    for table in status_table.tables_of(figures):
+    for table in status_command.tables_of(figures):
         Console().print(table)
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from tidegate.program.settings_stream import KAFKA_PANEL, LOG_PANEL
+from tidegate.program.settings_stream import KAFKA_PANEL, LOG_PANEL, StreamSettings, flat_options
 from tidegate.program.spark_versions import installed_line
 from tidegate.program.tokens import AWS, GOOGLE, NO_LOGIN
 from tidegate.schemas.change_schema import (
@@ -22,7 +22,26 @@ from tidegate.schemas.change_schema import (
     UNWATCHED_COLUMNS,
 )
 from tidegate.spark_consumer.kafka_options import REFUSED_OPTIONS, librdkafka_options, refusals
-from tidegate.spark_consumer.table_settings import TableSettings
+
+_MIB = 1024**2
+_VACUUM_HOURS_MIN = 24
+_FILES_MIN = 2
+
+_OWN_PROPERTIES = frozenset(
+    {
+        "delta.appendOnly",
+        "delta.columnMapping.mode",
+        "delta.dataSkippingStatsColumns",
+        "delta.setTransactionRetentionDuration",
+    }
+)
+"""Properties that exactly-once, or readers of every version, rest on."""
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names in a setting that is a list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
 
 SINKS = (
     "changelog",
@@ -73,13 +92,15 @@ _ICEBERG = ("iceberg_changelog", "iceberg_mirror")
 _SCHEMA = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 
 
-class ConsumerConfig(TableSettings):
+class ConsumerConfig(StreamSettings):
     """What a run of the consumer needs to know; make one with `load`."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_CONSUMER_")
     help_command: ClassVar[str] = "tidegate-consumer run --help"
     list_separators: ClassVar[Mapping[str, str]] = {
-        **TableSettings.list_separators,
+        **StreamSettings.list_separators,
+        "mirror_partition_by": ",",
+        "mirror_cluster_by": ",",
         "sinks": ",",
         "mirror_accepts": ",",
         "packages": ",",
@@ -106,6 +127,37 @@ class ConsumerConfig(TableSettings):
         "Logs and metrics": LOG_PANEL,
     }
 
+    compact_files_min: int = Field(
+        default=32,
+        ge=0,
+        description="Small files of a table that are rewritten as one, in order; 0: never",
+    )
+    target_file_bytes: int = Field(
+        default=32 * _MIB,
+        ge=_MIB,
+        description="Size up to which files are rewritten as one; a batch rewrites no more than "
+        "this, in memory of about eight times as much",
+    )
+    vacuum_retention_hours: int = Field(
+        default=0,
+        ge=0,
+        description="Age after which files that were replaced are deleted, at least 24; as_of "
+        "reads no further back. 0: never",
+    )
+    vacuum_interval_ms: int = Field(
+        default=86_400_000, ge=60_000, description="Time between two such deletions"
+    )
+    table_properties: dict[str, str] = Field(
+        default={}, description="Delta's properties of new tables, by Delta's names"
+    )
+    mirror_partition_by: dict[str, str] = Field(
+        default={},
+        description="Columns that a new mirror is partitioned by, comma-separated, by table",
+    )
+    mirror_cluster_by: dict[str, str] = Field(
+        default={},
+        description="Columns that a new mirror is clustered by (liquid clustering), likewise",
+    )
     output: str = Field(min_length=1, description="Folder of the tables and release manifests")
     sinks: str = Field(
         default="changelog,mirror",
@@ -270,10 +322,63 @@ class ConsumerConfig(TableSettings):
         default="", description="Options of Spark's JVM; not under spark-submit"
     )
 
+    @field_validator("compact_files_min")
+    @classmethod
+    def _refuse_one(cls, value: int) -> int:
+        if 0 < value < _FILES_MIN:
+            raise ValueError(f"must be 0, or {_FILES_MIN} or more")
+        return value
+
+    @field_validator("vacuum_retention_hours")
+    @classmethod
+    def _refuse_short(cls, value: int) -> int:
+        if 0 < value < _VACUUM_HOURS_MIN:
+            # Files of a commit that is being written are not in the log yet.
+            raise ValueError(f"must be 0, or {_VACUUM_HOURS_MIN} or more")
+        return value
+
+    @field_validator("table_properties", "mirror_partition_by", "mirror_cluster_by", mode="before")
+    @classmethod
+    def _flatten_tables(cls, value: object) -> object:
+        """Take names without quotes, which TOML reads as tables, and numbers."""
+        return dict(flat_options(value)) if isinstance(value, Mapping) else value
+
+    @field_validator("table_properties")
+    @classmethod
+    def _refuse_own(cls, value: dict[str, str]) -> dict[str, str]:
+        own = sorted(
+            name for name in value if name in _OWN_PROPERTIES or name.startswith("tidegate.")
+        )
+        if own:
+            raise ValueError(f"{', '.join(own)}: set by Tidegate; leave them out")
+        others = sorted(name for name in value if not name.startswith("delta."))
+        if others:
+            raise ValueError(f"{', '.join(others)}: Delta's properties begin with delta.")
+        return value
+
+    @field_validator("mirror_partition_by", "mirror_cluster_by")
+    @classmethod
+    def _require_columns(cls, value: dict[str, str]) -> dict[str, str]:
+        for table, text in value.items():
+            columns = names_in(text)
+            if not columns or len(set(columns)) < len(columns):
+                raise ValueError(f"{table}: name each column once, and at least one")
+        return value
+
+    @model_validator(mode="after")
+    def _refuse_both(self) -> Self:
+        both = sorted(self.mirror_partition_by.keys() & self.mirror_cluster_by.keys())
+        if both:
+            raise ValueError(
+                f"mirror_cluster_by: {', '.join(both)}: a table in mirror_partition_by cannot be "
+                "clustered too"
+            )
+        return self
+
     @field_validator("sinks")
     @classmethod
     def _refuse_unknown_sinks(cls, value: str) -> str:
-        wanted = _names(value)
+        wanted = names_in(value)
         unknown = sorted(set(wanted).difference(SINKS))
         if unknown:
             raise ValueError(f"{', '.join(map(repr, unknown))}: not one of {', '.join(SINKS)}")
@@ -294,7 +399,7 @@ class ConsumerConfig(TableSettings):
     @field_validator("ordered_topic")
     @classmethod
     def _require_topic(cls, value: str, info: ValidationInfo) -> str:
-        has_sink = "topic" in _names(info.data.get("sinks", ""))
+        has_sink = "topic" in names_in(info.data.get("sinks", ""))
         if has_sink and not value:
             raise ValueError("the sink topic needs the name of a topic")
         if value and not has_sink:
@@ -304,7 +409,7 @@ class ConsumerConfig(TableSettings):
     @field_validator("iceberg_catalog", "iceberg_namespace")
     @classmethod
     def _require_iceberg(cls, value: str, info: ValidationInfo) -> str:
-        if value and not set(_ICEBERG) & set(_names(info.data.get("sinks", ""))):
+        if value and not set(_ICEBERG) & set(names_in(info.data.get("sinks", ""))):
             raise ValueError(f"it is for the sinks {' and '.join(_ICEBERG)}: add one to sinks")
         return value
 
@@ -320,7 +425,7 @@ class ConsumerConfig(TableSettings):
     @property
     def sink_names(self) -> tuple[str, ...]:
         """What `sinks` names, in the order in which releases are written to them."""
-        return tuple(name for name in SINKS if name in _names(self.sinks))
+        return tuple(name for name in SINKS if name in names_in(self.sinks))
 
     @property
     def has_iceberg(self) -> bool:
@@ -343,7 +448,7 @@ class ConsumerConfig(TableSettings):
     @classmethod
     def _refuse_unknown_exclusions(cls, value: str) -> str:
         known = (*EXCLUSIONS, TRANSACTIONS_LEFT_OUT, UNWATCHED_COLUMNS)
-        unknown = sorted(set(_names(value)).difference(known))
+        unknown = sorted(set(names_in(value)).difference(known))
         if unknown:
             # As Python writes them: a variable may hold bytes that are no text.
             raise ValueError(f"{', '.join(map(repr, unknown))}: not one of {', '.join(known)}")
@@ -352,7 +457,7 @@ class ConsumerConfig(TableSettings):
     @property
     def accepted_exclusions(self) -> tuple[str, ...]:
         """What `mirror_accepts` names."""
-        return _names(self.mirror_accepts)
+        return names_in(self.mirror_accepts)
 
     @field_validator("kafka_options")
     @classmethod
@@ -373,7 +478,3 @@ class ConsumerConfig(TableSettings):
         """The options that the consumer's own clients get, with Java's words translated."""
         has_login = self.kafka_login != NO_LOGIN
         return librdkafka_options(self.given_kafka_options(), has_login=has_login)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,7 +1,7 @@
 """`tidegate-consumer audit`: prove an output complete against the stream's completion markers.
 
-It reads manifests, changelogs and the progress topic, and writes nothing; a run may go on beside
-it.
+It reads manifests, changelogs and the progress topic, and writes nothing; a run may go on at the
+same time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +27,10 @@ from tidegate.spark_consumer.core.proof import AuditReport
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import find_missing_topics
 from tidegate.spark_consumer.spark.requirements import require_spark
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.config import ConsumerConfig
+
 
 _SMALL_BYTES = 64 * 1024**2
 """The files of all changelogs together: these are read in seconds."""

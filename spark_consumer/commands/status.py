@@ -1,6 +1,7 @@
 """`tidegate-consumer status`: how far the gate has come, read from a checkpoint without Spark.
 
-What it shows of the last releases stands in the output's manifests, if that is on this machine too.
+Figures of the last releases are in the output's manifests, if that is on this machine too.  A row
+of a table is one line of a terminal of 80 columns, and cut where it does not fit; `--json` has all.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from rich.table import Table
+from rich.text import Text
 
 from tidegate.lineage.frontier import Frontier
 from tidegate.lineage.subscription import Subscription
@@ -241,3 +245,67 @@ def _mirror(state: State) -> Mapping[str, Any]:
         "releases_behind": state.next_release - 1 - state.mirrored,
         "merged_at": None if merged_at_us is None else _time(merged_at_us),
     }
+
+
+_CUT = frozenset({"value", "slowest", "token"})
+"""Columns that give way where a row is too wide; the others are cut only when that is not enough.
+
+Tokens are longer than any terminal."""
+_UTC, _US = "+00:00", "_us"
+
+
+def tables_of(figures: Mapping[str, Any]) -> list[Table]:
+    """Return what `status` returned: a table of figures, and one for each list that has rows."""
+    table = _table("figure", "value")
+    for name, value in figures.items():
+        if name not in TITLES:
+            table.add_row(_text(name), _text(value))
+    return [table, *(_listed(name, figures[name]) for name in TITLES if figures[name])]
+
+
+def _listed(name: str, rows: list[Mapping[str, Any]]) -> Table:
+    readable = [_with_times(row) for row in rows]
+    listed = _table(*readable[0], title=TITLES[name])
+    for row in readable:
+        listed.add_row(*(_text(value) for value in row.values()))
+    return listed
+
+
+def _with_times(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with times, to the second, in the place of microseconds."""
+    return {
+        name.removesuffix(_US): _second(value) if name.endswith(_US) else value
+        for name, value in row.items()
+    }
+
+
+def _second(us: int) -> str:
+    return datetime.fromtimestamp(us // US_PER_SECOND, UTC).isoformat()
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    table = Table(title=title)
+    for name in columns:
+        table.add_column(name, no_wrap=name not in _CUT, overflow="ellipsis")
+    return table
+
+
+def _text(value: Any) -> Text:
+    """Return text that rich takes as it is: a token may hold its markup."""
+    return Text(_plain(value), no_wrap=True, overflow="ellipsis")
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case None | "":
+            return "-"
+        case float():
+            return f"{value:.1f}"
+        case str() if value.endswith(_UTC):
+            return f"{value.removesuffix(_UTC)}Z"
+        case dict():
+            return "\n".join(f"{name}: {_plain(one)}" for name, one in value.items()) or "none"
+        case list():
+            return "\n".join(map(_plain, value)) or "none"
+        case _:
+            return str(value)

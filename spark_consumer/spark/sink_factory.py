@@ -10,7 +10,7 @@ from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import recorded_start
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.config import ConsumerConfig
+from tidegate.spark_consumer.config import ConsumerConfig, names_in
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import (
     CHANGELOG,
@@ -57,7 +57,6 @@ from tidegate.spark_consumer.sinks.parquet_transactions import (
 )
 from tidegate.spark_consumer.sinks.port import Sink
 from tidegate.spark_consumer.sinks.released_frame import transaction_records
-from tidegate.spark_consumer.table_settings import column_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,7 +167,7 @@ def make_sinks(
 
 
 def _columns(by_table: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    return {table: column_names(text) for table, text in by_table.items()}
+    return {table: names_in(text) for table, text in by_table.items()}
 
 
 def _iceberg_place(config: ConsumerConfig, output: Storage) -> IcebergPlace:

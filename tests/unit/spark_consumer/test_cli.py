@@ -28,10 +28,10 @@ from tidegate.spark_consumer.config import (
     LOGIN_PACKAGES,
     SPARK_PACKAGES,
     ConsumerConfig,
+    names_in,
 )
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.spark.requirements import require_spark
-from tidegate.spark_consumer.table_settings import column_names
 
 NEEDED = ["run", *flags()]
 
@@ -478,4 +478,4 @@ def test_names_with_dots_need_no_quotes_and_values_are_text(file):
         "delta.logRetentionDuration": "interval 7 days",
     }
     assert config.mirror_partition_by == {"accounts": "region", "sales.orders": "country, year"}
-    assert column_names(" country, year ,") == ("country", "year")
+    assert names_in(" country, year ,") == ("country", "year")

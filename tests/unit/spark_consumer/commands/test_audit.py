@@ -35,8 +35,7 @@ from tidegate.spark_consumer.commands import audit as audit_command
 from tidegate.spark_consumer.commands import audit as audit_module
 from tidegate.spark_consumer.commands import run as command
 from tidegate.spark_consumer.commands import status as status_module
-from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status
-from tidegate.spark_consumer.commands.status_table import tables_of
+from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status, tables_of
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import OutputProof, State
 from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
