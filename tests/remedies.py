@@ -301,7 +301,7 @@ BY_VALUE = frozenset(
         "producer/cli/schemas.py",
         "producer/cli/stream_settings.py",
         "producer/core/events.py",
-        "producer/core/sole_worker.py",
+        "producer/core/sole_workers.py",
         "producer/datastream/file_store.py",
         "producer/datastream/store_errors.py",
         "producer/description.py",

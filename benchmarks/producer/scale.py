@@ -21,7 +21,7 @@ from confluent_kafka import Message
 from benchmarks.producer.core import handling, reading_worker
 from benchmarks.producer.memory_fleet import NAMES
 from benchmarks.producer.virtual_fleet import TOPIC, Commit, VirtualFleet
-from tidegate.producer.core.now import Now
+from tidegate.producer.core.events import Now
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.schemas.progress import ProgressRecord, SlotChanges, SlowestToken, TokenMove

@@ -27,7 +27,7 @@ from tidegate.producer.cli.parts import prepare
 from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.cli.stream_states import Command, require_command
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
+from tidegate.producer.core.sole_workers import GapAcceptingWorker
 from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap
 from tidegate.producer.errors import QueryError
 from tidegate.producer.spanner.validate import setup_error

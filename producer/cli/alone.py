@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.producer.cli.report import Progress
-from tidegate.producer.core.sole_worker import SoleWorker
+from tidegate.producer.core.sole_workers import SoleWorker
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.sole_run import SoleRun
 from tidegate.producer.kafka.admin import RetryingAdmin

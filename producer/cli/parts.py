@@ -16,10 +16,9 @@ from tidegate.producer.cli.clients import open_root_slot
 from tidegate.producer.cli.environment import Environment
 from tidegate.producer.cli.stream_settings import filter_of, fixed_settings, form_of_output
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.core.heartbeat import HeartbeatLimits
-from tidegate.producer.core.queries import QueryLimits
+from tidegate.producer.core.progress_writer import HeartbeatLimits
+from tidegate.producer.core.queries import QueryLimits, stall_after_us
 from tidegate.producer.core.query_scheduler import SchedulerLimits
-from tidegate.producer.core.stall_watch import stall_after_us
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker

@@ -25,7 +25,7 @@ from tidegate.producer.cli.parts import Parts, prepare
 from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.cli.stream_states import Command, require_command
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.core.redrive import RedrivingWorker
+from tidegate.producer.core.sole_workers import RedrivingWorker
 from tidegate.producer.driver.redriver import Redriver, put_back_parked
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.spanner.values import values_of_text

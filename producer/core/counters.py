@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from tidegate.producer.core.stream_partition import Publication, StreamPartition
+from tidegate.producer.core.publication import Publication
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.schemas.progress import TopicTotals
 
 _NOTICED_MAX = 1_000
@@ -32,7 +33,6 @@ class Counters:
     """Counts by name, and what was committed by topic."""
 
     def __init__(self) -> None:
-        """Start at zero."""
         self.counts = dict.fromkeys(_COUNTED, 0)
         self.published: dict[str, TopicTotals] = {}
         """What was committed, per topic; without checksums."""
@@ -46,7 +46,7 @@ class Counters:
         """Counts that no event shows, with the token; the observer of the worker empties it."""
 
     def notice(self, name: str, token: str) -> None:
-        """Count what concerns one stream partition, and that it did."""
+        """Count an event of one stream partition, and note its token."""
         self.counts[name] += 1
         self.noticed.append((name, token))
 
@@ -60,7 +60,7 @@ class Counters:
                 self.first_commits_us.append(publication.records[0].commit_timestamp_us)
             if publication.parked.changes != tokens[token].published_parked.changes:
                 for record in publication.records:
-                    self.parked.update((one.topic, one.reason) for one in record.parked)
+                    self.parked.update((change.topic, change.reason) for change in record.parked)
             self.counts["filtered"] += publication.filtered - tokens[token].filtered
             before = tokens[token].totals
             for topic, totals in publication.totals.items():

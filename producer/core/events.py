@@ -1,17 +1,33 @@
-"""The events of a worker's core: what happened outside of it."""
+"""The two times at which an event happened.
+
+The events of a worker's core: what happened outside of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import HeartbeatRecord, LineageRecord
 from tidegate.schemas.errors import ConfigError, TidegateError
 from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressRecord, TopicOffset
+
+
+class Now(NamedTuple):
+    """One moment on both clocks of a worker, in microseconds.
+
+    Intervals, retries and time-outs compare `monotonic_us`, which never moves backwards.
+    `wall_us` is written into records and may step in either direction.
+    """
+
+    monotonic_us: int
+    """Since an arbitrary moment."""
+    wall_us: int
+    """Since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +378,7 @@ class DrainRequested:
 class RedriveBegan:
     """Parked changes are to be put back: all that are parked for these keys.
 
-    Only for a worker that does nothing else (`core.redrive`), once it is ready.
+    Only for a worker that does nothing else (`core.sole_workers`), once it is ready.
     """
 
     keys: frozenset[int]
@@ -388,7 +404,7 @@ class RedriveEnded:
 class GapsAccepted:
     """The loss of changes that have expired is accepted, at most once for each stream partition.
 
-    Only for a worker that does nothing else (`core.accepted_gaps`), once it owns all slots.
+    Only for a worker that does nothing else (`core.sole_workers`), once it owns all slots.
     """
 
     gaps: tuple[PartitionGap, ...]

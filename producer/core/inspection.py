@@ -1,24 +1,139 @@
-"""What a worker's core shows of its state: to tests, to metrics, and to a copy of itself."""
+"""The state of a worker's core for tests, metrics and copies, and the story of a violation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
 from tidegate.producer.core.group_watch import GroupWatch
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.slot import Slot
-from tidegate.producer.core.story import Story
 from tidegate.producer.core.stream_identity import StreamIdentity
-from tidegate.producer.core.transaction import OpenTransaction
-from tidegate.producer.core.transaction_cycle import TransactionCycle
+from tidegate.producer.core.transaction_cycle import OpenTransaction, TransactionCycle
 from tidegate.schemas.errors import InvariantViolation, TidegateError, invariant
+from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.schemas.progress import PartitionAnnounced, PartitionFinished, ProgressRecord
 from tidegate.schemas.topics import slot_of
 
-_KNOWN = (
+_LINES_MAX = 2_000
+_LINES_SHOWN_MAX = 30
+
+Entry: TypeAlias = on.Event | do.Effect
+
+_TRANSACTION_ENTRIES = (
+    do.TransactionEffect
+    | on.Delivered
+    | on.TransactionCommitted
+    | on.CommitUnanswered
+    | on.TransactionFailure
+)
+
+
+class _Line(NamedTuple):
+    at_us: int
+    token: str | None
+    slots: tuple[int, ...]
+    is_of_transaction: bool
+    what: object
+    """The event or effect itself; a tuple that describes it if it holds records."""
+
+
+class Story:
+    """The last events and effects of one worker, for the report of an InvariantViolation.
+
+    Lines are kept as small values and become text only for a report.  They hold no records: a line
+    must not keep memory that the byte budget counts as free.  `slots` is the number of all slots.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._lines: deque[_Line] = deque(maxlen=_LINES_MAX)
+
+    def add(self, entry: Entry, *, now_us: int) -> None:
+        """Append an event or effect, except those that come as often as ticks."""
+        if isinstance(entry, on.Ticked | on.FleetRead):
+            return
+        token, slots, what = _brief(entry)
+        is_of_transaction = isinstance(entry, _TRANSACTION_ENTRIES)
+        self._lines.append(_Line(now_us, token, slots, is_of_transaction, what))
+
+    def about(self, fields: dict[str, object]) -> tuple[str, ...]:
+        """Return the last lines about the `token`, `slot` or `transaction` that `fields` name.
+
+        Without such a field these are the last lines of all.
+        """
+        newest_first = islice(self._lines_about(fields), _LINES_SHOWN_MAX)
+        return tuple(reversed([_shown(line) for line in newest_first]))
+
+    def _lines_about(self, fields: dict[str, object]) -> Iterator[_Line]:
+        token, slot = fields.get("token"), fields.get("slot")
+        for line in reversed(self._lines):
+            if isinstance(token, str):
+                of_slot = line.token is None and slot_of(token, self._slots) in line.slots
+                is_about = line.token == token or of_slot
+            elif slot is not None:
+                is_about = slot in line.slots
+            else:
+                is_about = "transaction" not in fields or line.is_of_transaction
+            if is_about:
+                yield line
+
+
+def _brief(entry: Entry) -> tuple[str | None, tuple[int, ...], object]:
+    """Return (token, slots, what to show) of an entry, without its records."""
+    name = type(entry).__name__
+    match entry:
+        case on.RecordsRead():
+            shown = (name, f"query {entry.query_id}", f"{len(entry.items)} items")
+            return entry.token, (), (*shown, f"{entry.size_bytes} bytes")
+        case do.PublishRecords():
+            return entry.token, (entry.slot,), (name, f"{len(entry.records)} records")
+        case on.ProgressRead():
+            body = type(entry.record.body).__name__
+            return _token(entry.record), (entry.slot,), (name, body, f"offset {entry.offset}")
+        case do.PublishProgress():
+            body = type(entry.record.body).__name__
+            return _token(entry.record), (entry.slot,), (name, body, f"by {entry.author_slot}")
+        case on.StreamStartFound():
+            return None, (), (name, f"epoch {entry.record.epoch}")
+        case on.Delivered():
+            slots = tuple(sorted(entry.written.keys() | entry.snapshots.keys()))
+            return None, slots, (name, "snapshots" if entry.snapshots else "records")
+        case _:
+            token = getattr(entry, "token", None)
+            slot = getattr(entry, "slot", None)
+            slots = getattr(entry, "slots", ()) if slot is None else (slot,)
+            return token, slots, entry
+
+
+def _token(record: ProgressRecord) -> str | None:
+    match record.body:
+        case PartitionAnnounced():
+            return record.body.child.token
+        case PartitionFinished():
+            return record.body.token
+        case _:
+            return None
+
+
+def _shown(line: _Line) -> str:
+    what = line.what
+    if isinstance(what, tuple):
+        name, *details = what
+        place = [] if line.token is None else [f"token {line.token}"]
+        place += [f"slot {slot}" for slot in line.slots]
+        what = f"{name}({', '.join([*place, *details])})"
+    return f"{line.at_us / US_PER_SECOND:.6f} {what}"
+
+
+_STATE = (
     "slots",
     "stream",
     "epoch",
@@ -56,10 +171,10 @@ class InspectedWorker:
 
         Only the slots' snapshots in the log survive a process.
         """
-        return deepcopy({name: getattr(self, name) for name in _KNOWN})
+        return deepcopy({name: getattr(self, name) for name in _STATE})
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Take over the state of a worker with the same settings."""
+        """Set the state to that of a worker with the same settings."""
         for name, value in deepcopy(dict(snapshot)).items():
             setattr(self, name, value)
 
@@ -75,12 +190,12 @@ class InspectedWorker:
 
     @property
     def states(self) -> Mapping[PartitionState, int]:
-        """How many stream partitions of the owned slots are in each state."""
+        """The number of stream partitions of the owned slots in each state."""
         return self._index.states
 
     @property
     def is_draining(self) -> bool:
-        """Whether it is about to end, by itself or because an operator takes it away."""
+        """Whether it is about to end, by itself or because an operator drains it."""
         return self._draining
 
     @property
@@ -90,7 +205,7 @@ class InspectedWorker:
 
     @property
     def stopped(self) -> Mapping[str, TidegateError]:
-        """The stopped stream partitions of the owned slots, and what stopped each."""
+        """The stopped stream partitions of the owned slots, each with its error."""
         return self._index.stopped
 
     def check_invariants(self) -> None:

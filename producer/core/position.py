@@ -1,13 +1,21 @@
-"""How far a stream partition is read or published."""
+"""How far a stream partition is read or published, and what it has to wait for.
+
+Times are compared in microseconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import (
+    ChildPartitionsRecord,
     FilesClosedRecord,
+    HeartbeatRecord,
+    LineageRecord,
+    PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
 )
@@ -25,7 +33,7 @@ class Position:
     boundary: dict[str, str] = field(default_factory=dict)
     """server transaction id -> highest record sequence; all at one commit time, watermark + 1.
 
-    Under `STARTS` and `MOVE_OUTS` those of records that have no transaction.
+    `STARTS` and `MOVE_OUTS` are the ids of records without a transaction.
     """
 
     def with_record(self, record: PublishableRecord) -> Position:
@@ -39,9 +47,9 @@ class Position:
         return self._with(start.start_ns // NS_PER_US, STARTS, start.record_sequence)
 
     def with_move(self, event: PartitionEventRecord) -> Position:
-        """Return the position after keys moved; a move-in is met again if it is read again.
+        """Return the position after keys moved; it stays the same for a move-out that it contains.
 
-        That is this one if it contains the move-out already.
+        A move-in is met again if it is read again.
         """
         at_us = event.commit_timestamp_ns // NS_PER_US
         if not event.destinations:
@@ -62,7 +70,7 @@ class Position:
 
     @property
     def resumption(self) -> Mapping[str, str]:
-        """What a query that starts here has to know of what was returned before."""
+        """The records that a query from here on has to read and not to return; see `StartQuery`."""
         return {}
 
     def through(self, at_us: int) -> Position:
@@ -88,3 +96,69 @@ class Position:
             return at_us <= self.watermark_us
         highest = self.boundary.get(transaction)
         return highest is not None and sequence_pair(sequence) <= sequence_pair(highest)
+
+
+Item: TypeAlias = PublishableRecord | HeartbeatRecord | LineageRecord
+
+
+def lies_past(item: Item, end_ns: int) -> bool:
+    """Whether nothing at or before `end_ns` (inclusive) can follow an item."""
+    match item:
+        case PublishableRecord():
+            return item.commit_timestamp_us > end_ns // NS_PER_US
+        case HeartbeatRecord():
+            # Records of the heartbeat's own instant may still follow.
+            return item.timestamp_ns // NS_PER_US > end_ns // NS_PER_US
+        case PartitionEventRecord():
+            return item.commit_timestamp_ns // NS_PER_US > end_ns // NS_PER_US
+        case PartitionEndRecord():
+            return item.end_ns // NS_PER_US > end_ns // NS_PER_US
+        case ChildPartitionsRecord() | PartitionStartRecord():
+            return item.start_ns > end_ns
+        case FilesClosedRecord():
+            return False
+
+
+def waits_for_move_ins(item: Item, at_us: int) -> bool:
+    """Whether an item that follows move-ins of an instant has to wait for their sources.
+
+    Other moves of that instant do not: a source may wait for them.
+    """
+    is_passive = isinstance(item, PartitionEventRecord | HeartbeatRecord)
+    return not is_passive or lies_past(item, at_us * NS_PER_US)
+
+
+@dataclass(slots=True)
+class MoveIns:
+    """The newest move-ins of one stream partition, all of one instant (MUTABLE_KEY_RANGE).
+
+    A stream partition that returns a move-in at T publishes nothing of what follows before each
+    source has published what precedes its move-out at T: so the changes of a key keep their order.
+    It gives its query back meanwhile, since its sources may need one.
+
+    A source has got there when it has published through T, or up to its own move-out of that
+    instant, which its position then contains.  So two stream partitions that exchange keys at one
+    instant do not wait for each other, and the one with the lowest T waits for no waiting one.
+    """
+
+    at_us: int = -1
+    waits_for: set[str] = field(default_factory=set)
+    """Sources that are not known to have published up to their move-out."""
+    _published: set[str] = field(default_factory=set)
+
+    def add(self, at_us: int, sources: Iterable[str]) -> list[tuple[str, int]]:
+        """Add a move-in; return (source, time) of the sources to be asked for."""
+        if at_us != self.at_us:
+            self.at_us, self.waits_for, self._published = at_us, set(), set()
+        known = self.waits_for | self._published
+        new = [source for source in sources if source not in known]
+        self.waits_for.update(new)
+        return [(source, at_us) for source in new]
+
+    def publish(self, source: str, at_us: int) -> bool:
+        """Record that a source has published up to a move; return whether that was the last one."""
+        if at_us != self.at_us or source not in self.waits_for:
+            return False
+        self.waits_for.remove(source)
+        self._published.add(source)
+        return not self.waits_for

@@ -1,12 +1,21 @@
-"""Builds the progress records of a worker and the effects that publish them."""
+"""The progress records of a worker: heartbeats of slots, announcements, completion markers.
+
+A heartbeat is a complete snapshot of a slot or what has changed in it.  A `SlotProgress` begins a
+chain, and each `SlotChanges` after it continues it, so that a heartbeat costs in proportion to the
+stream partitions that moved.  A new chain begins once its changes outweigh the snapshot: that
+spreads the snapshot's cost, and limits what the slot's next owner has to read.
+"""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.producer.core.effects import Effect, PublishProgress
-from tidegate.producer.core.heartbeat import Heartbeat
-from tidegate.producer.core.stream_partition import Publication, StreamPartition
+from tidegate.producer.core.publication import Publication
+from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.schemas.errors import invariant
 from tidegate.schemas.progress import (
     PROGRESS_VERSION,
     ChildPartition,
@@ -15,10 +24,259 @@ from tidegate.schemas.progress import (
     PartitionGap,
     ProgressBody,
     ProgressRecord,
+    SlotChanges,
+    SlotProgress,
+    SlotWatermark,
+    SlotWatermarkExpired,
+    SlowestToken,
     TableAdded,
+    TopicOffset,
 )
+from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX, split
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatLimits:
+    """What heartbeats look like, and how long they are kept."""
+
+    version: int = PROGRESS_VERSION
+    """The version of a slot that holds no record of a later version."""
+    history_minutes: int = 7 * 24 * 60
+    """How long a `SlotWatermark` is kept."""
+    chain_length_max: int = 1_000
+    chain_entries_min: int = 64
+    chain_entries_per_token: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """The fields of a slot's heartbeat apart from its tokens; see `SlotProgress`."""
+
+    revision: int
+    minute: int
+    includes: int
+    vector: Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """One slot's records in one transaction."""
+
+    body: SlotProgress | SlotChanges
+    watermark: SlotWatermark | None
+    """Only in the first heartbeat of a minute; never in version 1."""
+    expired: tuple[SlotWatermarkExpired, ...]
+    stated: Mapping[str, int]
+    """Token -> number of its description, for tokens that the body describes in full."""
+    after: SlotState
+    """The slot once it is committed; its vector holds only what the transaction has written."""
+    version: int
+    """The version of the heartbeat's records."""
+
+
+class HeartbeatWriter:
+    """The heartbeats of one incarnation of a slot; only `confirm` changes its chain."""
+
+    def __init__(self, slot: int, limits: HeartbeatLimits) -> None:
+        self.version = limits.version
+        self._slot = slot
+        self._limits = limits
+        self._position: int | None = None
+        """Where the chain's newest record is; None before a chain has begun."""
+        self._entries = 0
+        """Tokens that the chain's changes have named."""
+        self._next_number = 0
+        self._described: set[str] = set()
+        """Tokens that the chain holds."""
+        self.undescribed: set[str] = set()
+        """Tokens whose state differs from the chain's, or that it lacks; read only."""
+        self._by_watermark: list[tuple[int, str]] = []
+        """A heap; an entry is valid while it is the token's published watermark."""
+
+    def restore(self, chain: SlotChain, version: int) -> None:
+        """Continue a chain of a version; a slot never goes back to an earlier version."""
+        self.version = max(self.version, version)
+        if version == 1:
+            return  # its tokens have no numbers
+        self._position = chain.position
+        self._entries = chain.entries
+        numbers = (snapshot.number for snapshot in chain.tokens.values())
+        self._next_number = 1 + max(numbers, default=-1)
+        self._described = set(chain.tokens)
+
+    def require(self, version: int) -> None:
+        """Write no earlier version from the next heartbeat on."""
+        self.version = max(self.version, version)
+
+    def add(self, token: str, partition: StreamPartition) -> None:
+        """Add a stream partition that the slot has restored, or that was announced."""
+        heapq.heappush(self._by_watermark, (partition.published.watermark_us, token))
+        if partition.number < 0:
+            partition.number = self._next_number
+            self._next_number += 1
+        if token not in self._described:
+            self.undescribed.add(token)
+
+    def change(self, token: str, partition: StreamPartition) -> None:
+        """Record that a stream partition differs from the chain's description."""
+        partition.description += 1
+        self.undescribed.add(token)
+
+    # ------------------------------------------------------------ writing
+
+    def draft(
+        self,
+        tokens: Mapping[str, StreamPartition],
+        publications: Mapping[str, Publication],
+        before: SlotState,
+        after: SlotState,
+    ) -> Heartbeat:
+        """Return the heartbeat that is true once the publications are committed.
+
+        `after.vector` holds the entries that the transaction has written.
+        """
+        finished = {
+            token for token, publication in publications.items() if publication.finish is not None
+        }
+        is_whole = self.version == 1 or self._is_chain_due(len(tokens))
+        described = (tokens.keys() if is_whole else self._stale(tokens, publications)) - finished
+        stated = {token: tokens[token].description for token in sorted(described)}
+        added = tuple(
+            tokens[token].snapshot(publications.get(token), version=self.version)
+            for token in stated
+        )
+        slowest, is_open = self._slowest(tokens, publications), len(tokens) - len(finished)
+        if is_whole:
+            body: SlotProgress | SlotChanges = SlotProgress(
+                self._slot, after.revision, after.minute, after.includes,
+                _offsets({**before.vector, **after.vector}), added,
+            )  # fmt: skip
+        else:
+            moved = publications.keys() - finished - stated.keys()
+            body = SlotChanges(
+                slot=self._slot,
+                revision=after.revision,
+                position=1 + (self._position or 0),
+                minute=after.minute,
+                includes=after.includes,
+                vector=_offsets(dict(after.vector.items() - before.vector.items())),
+                slowest=slowest,
+                open=is_open,
+                added=added,
+                moved=tuple(tokens[token].move(publications[token]) for token in sorted(moved)),
+                removed=tuple(sorted(tokens[name].number for name in finished & self._described)),
+            )
+        watermark = None
+        if self.version > 1 and after.minute != before.minute:
+            watermark = SlotWatermark(
+                self._slot, after.revision, after.minute, after.includes,
+                _offsets({**before.vector, **after.vector}), slowest, is_open,
+            )  # fmt: skip
+        expired = self._expired(before.minute, after.minute) if watermark is not None else ()
+        return Heartbeat(body, watermark, expired, stated, after, self.version)
+
+    def _stale(
+        self,
+        tokens: Mapping[str, StreamPartition],
+        publications: Mapping[str, Publication],
+    ) -> set[str]:
+        """Return the tokens that will differ from the chain's description."""
+        parking = {
+            token
+            for token, publication in publications.items()
+            if tokens[token].parks_more(publication)
+        }
+        return self.undescribed | parking
+
+    def _is_chain_due(self, tokens: int) -> bool:
+        limits = self._limits
+        entries_max = limits.chain_entries_min + limits.chain_entries_per_token * tokens
+        return (
+            self._position is None
+            or self._position >= limits.chain_length_max
+            or self._entries >= entries_max
+        )
+
+    def _slowest(
+        self, tokens: Mapping[str, StreamPartition], publications: Mapping[str, Publication]
+    ) -> SlowestToken | None:
+        """Return the token that will have the lowest watermark, in steps of those that move."""
+        heap, moving = self._by_watermark, []
+        candidates = [
+            (publication.position.watermark_us, token)
+            for token, publication in publications.items()
+            if publication.finish is None
+        ]
+        while heap:
+            watermark_us, token = heap[0]
+            partition = tokens.get(token)
+            if partition is None or partition.published.watermark_us != watermark_us:
+                heapq.heappop(heap)
+            elif token in publications:
+                moving.append(heapq.heappop(heap))
+            else:
+                candidates.append(heap[0])
+                break
+        for entry in moving:
+            heapq.heappush(heap, entry)
+        if not candidates:
+            return None
+        watermark_us, token = min(candidates)
+        return SlowestToken(token, watermark_us)
+
+    def _expired(self, before: int, now: int) -> tuple[SlotWatermarkExpired, ...]:
+        """Return the watermarks that have become too old since the minute `before`."""
+        kept = self._limits.history_minutes
+        first = max(before, now - kept) + 1 - kept if before >= 0 else now + 1
+        return tuple(
+            SlotWatermarkExpired(self._slot, minute) for minute in range(first, now - kept + 1)
+        )
+
+    # ------------------------------------------------------------ outcome
+
+    def confirm(
+        self,
+        heartbeat: Heartbeat,
+        tokens: Mapping[str, StreamPartition],
+        publications: Mapping[str, Publication],
+    ) -> None:
+        """Apply a heartbeat that is committed; `tokens` have moved with it."""
+        body = heartbeat.body
+        if isinstance(body, SlotProgress):
+            self._position, self._entries = (None if heartbeat.version == 1 else 0), 0
+            self._described = set()
+        else:
+            self._position = body.position
+            self._entries += len(body.added) + len(body.moved) + len(body.removed)
+        for token, description in heartbeat.stated.items():
+            self._described.add(token)
+            if token in tokens and tokens[token].description == description:
+                self.undescribed.discard(token)
+        for token in publications:
+            if token in tokens:
+                entry = (tokens[token].published.watermark_us, token)
+                heapq.heappush(self._by_watermark, entry)
+            else:
+                self._described.discard(token)
+                self.undescribed.discard(token)
+
+    def check_invariants(self, tokens: Mapping[str, StreamPartition]) -> None:
+        """Raise InvariantViolation unless the bookkeeping agrees with the tokens."""
+        invariant(
+            self._described | self.undescribed == tokens.keys(),
+            "a slot's chain and its tokens differ",
+            slot=self._slot,
+        )
+        entries = set(self._by_watermark)
+        for token, partition in tokens.items():
+            entry = (partition.published.watermark_us, token)
+            invariant(entry in entries, "a watermark is not in the slot's heap", token=token)
+
+
+def _offsets(vector: Mapping[tuple[str, int], int]) -> tuple[TopicOffset, ...]:
+    return tuple(TopicOffset(*place, offset) for place, offset in sorted(vector.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +333,7 @@ class ProgressWriter:
         return self.record(gap, slot=slot, author_slot=slot)
 
     def heartbeat(self, heartbeat: Heartbeat, *, slot: int) -> list[Effect]:
-        """Publish a slot's heartbeat, and once a minute what late readers need of it."""
+        """Publish a slot's heartbeat, and once a minute what late readers need."""
         version = heartbeat.version
         effects = self.record(heartbeat.body, slot=slot, version=version)
         if heartbeat.watermark is not None:
@@ -87,7 +345,7 @@ class ProgressWriter:
     def finish(
         self, partition: StreamPartition, publication: Publication, *, slot: int, version: int
     ) -> list[Effect]:
-        """Publish a finish: every child's announcement, then the completion marker."""
+        """Publish every child's announcement, then the completion marker."""
         if publication.finish is None:
             return []
         end_ns, children = publication.finish

@@ -17,19 +17,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from tidegate.producer.core.heartbeat import (
-    Heartbeat,
-    HeartbeatLimits,
-    HeartbeatWriter,
-    SlotState,
-)
 from tidegate.producer.core.lifecycle import (
     SLOT_TRANSITIONS,
     SlotChange,
     SlotPhase,
     transition,
 )
-from tidegate.producer.core.stream_partition import Publication, StreamPartition
+from tidegate.producer.core.progress_writer import (
+    Heartbeat,
+    HeartbeatLimits,
+    HeartbeatWriter,
+    SlotState,
+)
+from tidegate.producer.core.publication import Publication
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.errors import ProgressLost, TopicsChangedError
 from tidegate.schemas.errors import InvariantViolation, SchemaError, invariant
 from tidegate.schemas.progress import (

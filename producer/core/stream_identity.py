@@ -54,7 +54,7 @@ class StreamIdentity:
         """Raise StreamChangedError, naming every difference, unless the topics are this stream's.
 
         A topic that was re-created, that grew, or whose key schema has another id would move keys
-        between topic partitions.  Those of later tables are compared by `core.added_tables`.
+        between topic partitions.  Those of later tables are compared by `core.stream_topics`.
         """
         names = ("stream", "dialect", "group", "slots", "progress_topic_id", "timestamps")
         found = _differences(recorded, {name: getattr(self, name) for name in names})

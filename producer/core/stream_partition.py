@@ -7,27 +7,30 @@ changes nothing here.
 
 After a failure the next query continues at the read position; only the published one survives the
 process.  A query starts at max(exact start, watermark), both inclusive, so it repeats its boundary
-instant: what the position at its start covers is dropped, and nothing else ever is.
+instant: records that the position at its start covers are dropped, and no others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidegate.lineage.errors import stop_text
 from tidegate.producer.core.file_position import position_of
-from tidegate.producer.core.initial_query import names_partitions
-from tidegate.producer.core.item_times import Item, lies_past, waits_for_move_ins
-from tidegate.producer.core.key_moves import MoveIns
 from tidegate.producer.core.lifecycle import (
     PARTITION_TRANSITIONS,
     PartitionChange,
     PartitionState,
     transition,
 )
-from tidegate.producer.core.parked_keys import ParkedKeys
-from tidegate.producer.core.position import Position
-from tidegate.producer.core.totals import counted
+from tidegate.producer.core.position import (
+    Item,
+    MoveIns,
+    Position,
+    lies_past,
+    waits_for_move_ins,
+)
+from tidegate.producer.core.publication import ParkedKeys, Publication, counted
 from tidegate.producer.errors import SourceOrderBroken
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import (
@@ -56,23 +59,6 @@ RETRY_DELAY_MAX_US = 30_000_000
 _WAITING = (PartitionState.QUEUED, PartitionState.PAUSED, PartitionState.HELD)
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What one transaction takes from a stream partition, and what is true once it is committed."""
-
-    records: tuple[PublishableRecord, ...]
-    size_bytes: int
-    position: Position
-    totals: dict[str, TopicTotals]
-    finish: tuple[int, tuple[ChildPartition, ...]] | None
-    """(end, children) if this is the last transaction of the stream partition; nanoseconds."""
-    parked: ParkedKeys = field(default_factory=ParkedKeys)
-    started: tuple[ChildPartition, ...] = ()
-    """Stream partitions that it named while it went on."""
-    filtered: int = 0
-    """Changes left out since its start."""
-
-
 @dataclass(slots=True)
 class _Query:
     query_id: int
@@ -83,7 +69,10 @@ class _Query:
 
 
 class StreamPartition:
-    """One token, from its first announcement to its committed marker; states: `core.lifecycle`."""
+    """One token, from its first announcement to its committed marker; states: `core.lifecycle`.
+
+    It starts with nothing read and, without `published`, with nothing published.
+    """
 
     def __init__(
         self,
@@ -97,7 +86,6 @@ class StreamPartition:
         number: int = -1,
         checksums: ChecksumKind = ChecksumKind.XXHASH_64,
     ) -> None:
-        """Start with nothing read; without `published`, nothing is published either."""
         self.child = child
         self.heard = set(heard)
         self.published = published or position_of(child.token, child.start_ns // NS_PER_US - 1)
@@ -109,7 +97,7 @@ class StreamPartition:
         self.parked = self.published_parked
         """As of the read position."""
         self.number = number
-        """Names it in the slot's heartbeats; -1 before it has one."""
+        """Its name in the slot's heartbeats; -1 before it has one."""
         self.checksums = checksums
         self.description = 0
         """Grows with every change that is more than progress."""
@@ -120,7 +108,7 @@ class StreamPartition:
         self.attempts = 0
         self.retry_at_us = 0
         self.stopped_by: TidegateError | None = None
-        """The error that stopped it; None but in the state STOPPED."""
+        """The error that stopped it; None except in the state STOPPED."""
         self._query: _Query | None = None
         self._finish: tuple[int, tuple[ChildPartition, ...]] | None = None
         self._started: list[ChildPartition] = []
@@ -145,7 +133,7 @@ class StreamPartition:
         )
 
     def report_changes(self, changed: dict[str, StreamPartition]) -> None:
-        """Enter this stream partition into `changed` now, and after every change of it."""
+        """Enter this stream partition into `changed` now and after each of its changes."""
         self._changed = changed
         self._report_change()
 
@@ -199,7 +187,7 @@ class StreamPartition:
         return query_id
 
     def stop_query(self) -> int | None:
-        """Drop the running query and return its id; None without one.  Wait for none, either."""
+        """Drop the running query and return its id, None without one; do not wait for another."""
         query_id = self.query_id
         self._query = None
         if self.state is PartitionState.RUNNING:
@@ -209,28 +197,25 @@ class StreamPartition:
         return query_id
 
     def add_items(
-        self,
-        items: list[Item],
-        size_bytes: int,
-        *,
-        end_ns: int | None = None,
+        self, items: Iterable[Item], size_bytes: int, *, end_ns: int | None = None
     ) -> bool:
-        """Add what the query returned; return whether the query is of no more use.
+        """Add what the query returned; return whether the query can be stopped.
 
-        That is at the proved end, and where what follows waits for other stream partitions
-        (`key_moves`), to be read again later.
+        It can be stopped at the proved end, and where the following items wait for other stream
+        partitions (`MoveIns`): these are read again later.
 
-        What lies past `end_ns` is not added: it is the proof that all before it was returned. A
-        query's end is no proof, since a query may end early, and neither is a clock. Children that
-        came before it start within the stream: they are announced when the query ends. Raises
-        InitialQueryChange, SourceOrderBroken and TooManyParkedKeys; what came before was added.
+        An item past `end_ns` is not added: it proves that all items before it were returned.  A
+        query's end proves nothing, since a query may end early, and neither does a clock.  Children
+        that came before the item start within the stream: they are announced when the query ends.
+        Raises InitialQueryChange, SourceOrderBroken and TooManyParkedKeys; the items before the
+        faulty one were added.
         """
         query = self._query
         if query is None:
             raise InvariantViolation("records without a running query", token=self.child.token)
         self.pending_bytes += size_bytes
         self._report_change()
-        for item in filter(names_partitions, items) if self.child.token == ROOT_TOKEN else items:
+        for item in items:
             if self.move_ins.waits_for and waits_for_move_ins(item, self.move_ins.at_us):
                 self._move(PartitionChange.HELD)
                 return True
@@ -281,20 +266,22 @@ class StreamPartition:
         self._advance(self.read.with_record(record))
 
     def _add_start(self, start: PartitionStartRecord, query: _Query) -> None:
-        """Take stream partitions that are to be announced, now that this one goes on."""
+        """Add stream partitions that are to be announced while this one goes on."""
         token = self.child.token
         if token == ROOT_TOKEN:
-            children = [ChildPartition(one, (), start.start_ns) for one in start.tokens]
+            children = [ChildPartition(name, (), start.start_ns) for name in start.tokens]
             query.children.update({child.token: child for child in children})
             query.children_start_ns = start.start_ns
         elif not self.read.covers_start(start):
-            self._started += [ChildPartition(one, (token,), start.start_ns) for one in start.tokens]
+            self._started += [
+                ChildPartition(name, (token,), start.start_ns) for name in start.tokens
+            ]
             self._advance(self.read.with_start(start))
 
     def _add_move(self, event: PartitionEventRecord) -> None:
         at_us = event.commit_timestamp_ns // NS_PER_US
         if at_us > self.read.watermark_us:
-            sources = [one for one in event.sources if one != self.child.token]
+            sources = [source for source in event.sources if source != self.child.token]
             if sources:
                 self._new_waits += self.move_ins.add(at_us, sources)
             self._advance(self.read.with_move(event))
@@ -305,21 +292,21 @@ class StreamPartition:
         return waits
 
     def source_published(self, source: str, at_us: int) -> None:
-        """Go on if that was the last source that it had to wait for."""
+        """Go on if this was the last source to wait for."""
         if self.move_ins.publish(source, at_us) and self.state is PartitionState.HELD:
             self._move(PartitionChange.SOURCES_PUBLISHED)
 
     def _advance(self, position: Position) -> None:
-        """Move the read position; only what lies beyond it shows that a query gets on."""
+        """Move the read position; only a later position shows that the query makes progress."""
         if position is not self.read:
             self.read = position
             self.attempts = 0
 
     def end_query(self, now_us: int, *, had_end: bool = False) -> bool:
-        """End a query that the service ended with OK; return whether it has done so with reason.
+        """End a query that the service ended with OK; return whether its end was expected.
 
-        The children are the proof of the finish.  Without them the query is retried as after a
-        failure; but one that had an end itself is followed by the next one if it brought anything.
+        The children prove the finish.  Without them the query is retried as after a failure; but a
+        query with an end (`had_end`) that returned something is followed by the next one at once.
         """
         query = self._query
         if query is not None and query.children:

@@ -4,37 +4,98 @@
     delivery -> the fence -> commit                                     (`docs/protocol.md`, 7.7)
 
 Records are kept until the commit is confirmed, and nothing in a slot changes before; an abort
-leaves everything as it was.  A transaction whose commit was requested is decided: a slot that is
-lost from then on does not change the outcome, only the outcome is not applied to it.
+leaves everything unchanged.  A transaction whose commit was requested is decided: losing a slot
+from then on does not change the outcome, but the outcome is not applied to that slot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from tidegate.producer.core import effects as do
-from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.counters import Counters
-from tidegate.producer.core.events import Delivered
+from tidegate.producer.core.events import Delivered, Now
 from tidegate.producer.core.group_watch import WatchLimits
-from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
-from tidegate.producer.core.now import Now
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.partition_index import PartitionIndex
-from tidegate.producer.core.progress_writer import ProgressWriter
+from tidegate.producer.core.progress_writer import Heartbeat, HeartbeatLimits, ProgressWriter
+from tidegate.producer.core.publication import Publication
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_partition import StreamPartition
-from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
+from tidegate.producer.core.stream_topics import StreamTopics
 from tidegate.schemas.errors import invariant
-from tidegate.schemas.progress import PartitionGap, ProgressRecord, SlotPaused, StreamStarted
+from tidegate.schemas.progress import (
+    PartitionGap,
+    ProgressRecord,
+    SlotPaused,
+    StreamStarted,
+    TableAdded,
+)
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 _REPUBLISH_DELAY_US = 100_000
 _COMMIT_PATIENCE_US = 60_000_000
+
+
+class TransactionPhase(Enum):
+    """How far the transaction is.
+
+    PUBLISHING    data, announcements, markers: waiting for their delivery reports
+    SNAPSHOTTING  the snapshots, whose vectors hold those offsets: waiting for their reports
+    COMMITTING    the fence and the commit: waiting for the outcome
+    ABORTING      the abort: waiting for its outcome
+    """
+
+    PUBLISHING = "publishing"
+    SNAPSHOTTING = "snapshotting"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """A transaction since its beginning."""
+
+    incarnations: dict[int, int]
+    """Slot -> incarnation, for every covered slot."""
+    publications: dict[int, dict[str, Publication]]
+    """Slot -> token -> publication."""
+    start: ProgressRecord | None = None
+    """The `StreamStarted` that this transaction opens the epoch with."""
+    tables: list[TableAdded] = field(default_factory=list)
+    """The later tables that this transaction records."""
+    pauses: dict[int, int] = field(default_factory=dict)
+    """Slot -> the number of the pause that its owner obeys with this transaction."""
+    phase: TransactionPhase = TransactionPhase.PUBLISHING
+    heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
+    snapshot_offsets: dict[int, int] = field(default_factory=dict)
+    is_commit_unanswered: bool = False
+    """Whether a commit got no answer: then only another commit can confirm the outcome."""
+    retry_commit_until_us: int = 0
+    """Until when a commit without an answer is retried."""
+
+    @property
+    def data_topics(self) -> dict[int, set[str]]:
+        """Slot -> the topics of its changes, for every covered slot."""
+        return {
+            number: {
+                message.topic
+                for publication in self.publications.get(number, {}).values()
+                for record in publication.records
+                for message in record.messages
+            }
+            for number in self.incarnations
+        }
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether only its outcome is missing."""
+        return self.phase in (TransactionPhase.COMMITTING, TransactionPhase.ABORTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +127,18 @@ class _News:
 
 
 class TransactionCycle:
-    """At most one open transaction; what it decides by is the worker's own, shared."""
+    """At most one open transaction; its arguments are the worker's, shared."""
 
     def __init__(
         self,
         slots: dict[int, Slot],
         index: PartitionIndex,
         *,
-        tables: AddedTables,
+        tables: StreamTopics,
         commands: OperatorCommands,
         limits: WorkerLimits,
         counters: Counters,
     ) -> None:
-        """Start without an open transaction."""
         self.open: OpenTransaction | None = None
         self._slots = slots
         self._index = index
@@ -89,7 +149,7 @@ class TransactionCycle:
         self._due_us = 0
         self._not_before_us = 0
         self._given: dict[tuple[str, int], int] = {}
-        """(topic, topic partition) -> the last offset that a commit of this worker was given."""
+        """(topic, topic partition) -> the last offset given to a commit of this worker."""
 
     # ------------------------------------------------------------ beginning
 
@@ -117,7 +177,7 @@ class TransactionCycle:
             if news.ready or is_due or self._tables.due(news.waited_for):
                 due.append(slot)
         if not self.is_due(now_us, size_bytes=size_bytes):
-            return []  # what waits for its table is no reason to hurry
+            return []  # bytes that wait for their table do not make a transaction due
         return sorted(due, key=lambda slot: slot.number)
 
     def _paused_by(self, news: _News) -> int | None:
@@ -147,18 +207,18 @@ class TransactionCycle:
         slots = {slot.number: slot for slot in due}
         news = {number: self._news(number) for number in slots}
         publications = {
-            number: {token: partition.publication() for token, partition in one.ready.items()}
-            for number, one in news.items()
+            number: {token: partition.publication() for token, partition in slot_news.ready.items()}
+            for number, slot_news in news.items()
         }
         self.open = OpenTransaction(
             {number: slot.incarnation for number, slot in slots.items()}, publications
         )
         effects: list[do.Effect] = [do.BeginTransaction()]
-        for number, one in news.items():
-            paused_by = self._paused_by(one)
+        for number, slot_news in news.items():
+            paused_by = self._paused_by(slot_news)
             if paused_by is not None:
                 self.open.pauses[number] = paused_by
-            for table in self._tables.due(one.waited_for):
+            for table in self._tables.due(slot_news.waited_for):
                 if table not in self.open.tables:
                     self.open.tables.append(table)
                     effects += writer.table(table, author_slot=number)
@@ -209,7 +269,7 @@ class TransactionCycle:
     def begin_past_gaps(
         self, gaps: Iterable[PartitionGap], writer: ProgressWriter
     ) -> list[do.Effect]:
-        """Begin a transaction that says what is given up, over slots that have passed it."""
+        """Begin a transaction that records gaps, over slots that have passed them."""
         by_slot = [(slot_of(gap.token, writer.slots), gap) for gap in gaps]
         begin, *rest = self.begin([self._slots[number] for number, _ in by_slot], writer)
         records = [effect for number, gap in by_slot for effect in writer.gap(gap, slot=number)]
@@ -219,40 +279,41 @@ class TransactionCycle:
 
     def deliver(self, event: Delivered, writer: ProgressWriter, now: Now) -> list[do.Effect]:
         """Continue after delivery reports: with the snapshots, or with the fence and the commit."""
-        one = self.open
-        if one is None or one.phase is TransactionPhase.ABORTING:
+        transaction = self.open
+        if transaction is None or transaction.phase is TransactionPhase.ABORTING:
             return []
-        if one.phase is TransactionPhase.PUBLISHING:
-            return self._publish_snapshots(one, event, writer, now)
-        is_next = one.phase is TransactionPhase.SNAPSHOTTING
-        invariant(is_next, "unexpected delivery reports", transaction=one.phase.value)
-        one.snapshot_offsets = event.snapshots
+        if transaction.phase is TransactionPhase.PUBLISHING:
+            return self._publish_snapshots(transaction, event, writer, now)
+        is_next = transaction.phase is TransactionPhase.SNAPSHOTTING
+        invariant(is_next, "unexpected delivery reports", transaction=transaction.phase.value)
+        transaction.snapshot_offsets = event.snapshots
         offsets = tuple(
             (number, self._slots[number].fence_offset(heartbeat, event.snapshots[number]))
-            for number, heartbeat in sorted(one.heartbeats.items())
+            for number, heartbeat in sorted(transaction.heartbeats.items())
         )
-        invariant(offsets, "fence without an offset", transaction=one.phase.value)
-        one.phase = TransactionPhase.COMMITTING
-        one.retry_commit_until_us = now.monotonic_us + _COMMIT_PATIENCE_US
+        invariant(offsets, "fence without an offset", transaction=transaction.phase.value)
+        transaction.phase = TransactionPhase.COMMITTING
+        transaction.retry_commit_until_us = now.monotonic_us + _COMMIT_PATIENCE_US
         return [do.SendOffsets(offsets), do.CommitTransaction()]
 
     def _publish_snapshots(
-        self, one: OpenTransaction, event: Delivered, writer: ProgressWriter, now: Now
+        self, transaction: OpenTransaction, event: Delivered, writer: ProgressWriter, now: Now
     ) -> list[do.Effect]:
         effects: list[do.Effect] = []
-        for number in sorted(one.incarnations):
+        for number in sorted(transaction.incarnations):
             slot = self._slots[number]
             heartbeat = slot.draft(
-                one.publications[number],
+                transaction.publications[number],
                 event.written.get(number, ()),
                 wall_us=now.wall_us,
                 given=self._given,
             )
-            one.heartbeats[number] = heartbeat
+            transaction.heartbeats[number] = heartbeat
             effects += writer.heartbeat(heartbeat, slot=number)
-            if number in one.pauses:
-                effects += writer.record(SlotPaused(number, one.pauses[number]), slot=number)
-        one.phase = TransactionPhase.SNAPSHOTTING
+            pause = transaction.pauses.get(number)
+            if pause is not None:
+                effects += writer.record(SlotPaused(number, pause), slot=number)
+        transaction.phase = TransactionPhase.SNAPSHOTTING
         return [*effects, do.AwaitDelivery()]
 
     def abort_if_lost(self, lost: Iterable[int]) -> list[do.Effect]:
@@ -261,7 +322,7 @@ class TransactionCycle:
         return self.abort_open(f"slots {covered} were lost") if covered else []
 
     def abort_open(self, reason: str) -> list[do.Effect]:
-        """Abort the open transaction, if there is one whose outcome is not decided."""
+        """Abort the open transaction; nothing without one, or once its outcome is decided."""
         if self.open is None or self.open.is_decided:
             return []
         self.open.phase = TransactionPhase.ABORTING
@@ -274,29 +335,29 @@ class TransactionCycle:
 
         Returns effects, and the record that opened an epoch if the transaction held it.
         """
-        one, self.open = self.open, None
+        transaction, self.open = self.open, None
         invariant(
-            one is not None and one.phase is TransactionPhase.COMMITTING,
+            transaction is not None and transaction.phase is TransactionPhase.COMMITTING,
             "commit confirmed, but no commit was in progress",
-            transaction=None if one is None else one.phase.value,
+            transaction=None if transaction is None else transaction.phase.value,
         )
-        if one is None:
+        if transaction is None:
             return [], None
         self._counters.counts["committed"] += 1
-        self._tables.confirm(one.tables)
+        self._tables.confirm(transaction.tables)
         self._due_us = now_us + self._limits.commit_interval_us
         released: list[tuple[str, int]] = []
-        for number, heartbeat in one.heartbeats.items():
+        for number, heartbeat in transaction.heartbeats.items():
             for place, offset in heartbeat.after.vector.items():
                 self._given[place] = max(offset, self._given.get(place, -1))
             slot = self._slots.get(number)
-            if slot is None or slot.incarnation != one.incarnations[number]:
+            if slot is None or slot.incarnation != transaction.incarnations[number]:
                 continue  # lost during the commit: its next owner reads the slot
-            slot.paused_by = one.pauses.get(number, slot.paused_by)
-            publications = one.publications[number]
+            slot.paused_by = transaction.pauses.get(number, slot.paused_by)
+            publications = transaction.publications[number]
             self._counters.add(slot.tokens, publications)
-            released += slot.confirm(heartbeat, one.snapshot_offsets[number], publications)
-        return ([do.ReleaseBudget(tuple(released))] if released else []), one.start
+            released += slot.confirm(heartbeat, transaction.snapshot_offsets[number], publications)
+        return ([do.ReleaseBudget(tuple(released))] if released else []), transaction.start
 
     def abort(self, now_us: int) -> None:
         """Drop the aborted transaction; its records stay pending."""
@@ -305,25 +366,25 @@ class TransactionCycle:
         for slot in self._slots.values():
             if slot.is_leaving:
                 slot.move(SlotChange.ABORTED)  # the group waits; its next owner reads it again
-        # However much is pending: only a poll in between can report why it was aborted.
+        # Even with many pending bytes: only a poll in between can report why it was aborted.
         self._not_before_us = now_us + _REPUBLISH_DELAY_US
 
     def retry_commit(self, now_us: int) -> list[do.Effect]:
         """Retry a commit without an answer; returns no effect once the time for it is over."""
-        one = self.open
+        transaction = self.open
         invariant(
-            one is not None and one.phase is TransactionPhase.COMMITTING,
+            transaction is not None and transaction.phase is TransactionPhase.COMMITTING,
             "commit retried, but no commit was in progress",
-            transaction=None if one is None else one.phase.value,
+            transaction=None if transaction is None else transaction.phase.value,
         )
-        if one is None or now_us >= one.retry_commit_until_us:
+        if transaction is None or now_us >= transaction.retry_commit_until_us:
             return []
-        one.is_commit_unanswered = True
+        transaction.is_commit_unanswered = True
         return [do.CommitTransaction()]
 
     @property
     def is_commit_unanswered(self) -> bool:
-        """Whether a commit of the open transaction got no answer, so that no abort proves more."""
+        """Whether a commit of the open transaction got no answer; then an abort proves nothing."""
         return self.open is not None and self.open.is_commit_unanswered
 
     def drop(self) -> None:
@@ -333,10 +394,10 @@ class TransactionCycle:
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the open transaction covers a slot that is not owned."""
-        one = self.open
-        if one is None or one.is_decided:
+        transaction = self.open
+        if transaction is None or transaction.is_decided:
             return
-        for number, incarnation in one.incarnations.items():
+        for number, incarnation in transaction.incarnations.items():
             slot = self._slots.get(number)
             invariant(
                 slot is not None and slot.incarnation == incarnation,

@@ -1,7 +1,7 @@
 """One worker's whole state machine: slots, stream partitions, and the transaction cycle over them.
 
-`handle(event, now=…)` is the only way to change it.  It returns effects, which are carried out
-in order; their outcomes return as events.
+Only `handle(event, now=…)` changes it.  It returns effects, which are carried out in order; their
+outcomes return as events.
 
 After an abort the next cycle publishes the same records again, unless a slot was lost meanwhile.
 After an unknown outcome no state is kept: every slot is read again from the log.
@@ -13,23 +13,20 @@ from typing import assert_never
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.counters import Counters
-from tidegate.producer.core.fleet_alignment import FleetAlignment
+from tidegate.producer.core.fleet import FleetAlignment
 from tidegate.producer.core.group_watch import GroupWatch
-from tidegate.producer.core.inspection import InspectedWorker
+from tidegate.producer.core.inspection import InspectedWorker, Story
 from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
-from tidegate.producer.core.now import Now
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.queries import Queries
 from tidegate.producer.core.slot import Slot
-from tidegate.producer.core.story import Story
 from tidegate.producer.core.stream_identity import StreamIdentity
-from tidegate.producer.core.stream_opening import StreamOpening
+from tidegate.producer.core.stream_opening import StreamOpening, StreamStartSearch
 from tidegate.producer.core.stream_partition import StreamPartition
-from tidegate.producer.core.stream_start_search import StreamStartSearch
+from tidegate.producer.core.stream_topics import StreamTopics
 from tidegate.producer.core.transaction_cycle import TransactionCycle, WorkerLimits
 from tidegate.producer.core.undeliverable import UndeliverableRecords
 from tidegate.producer.errors import ProducerFencedError, ProgressLost, TopicsChangedError
@@ -54,7 +51,6 @@ class Worker(InspectedWorker):
         end_ns: int | None = None,
         limits: WorkerLimits | None = None,
     ) -> None:
-        """Start without slots."""
         self.name = name
         self.slots: dict[int, Slot] = {}
         self.stream: StreamStarted | None = None
@@ -68,7 +64,7 @@ class Worker(InspectedWorker):
         has_moves = self._limits.queries.window_us is not None
         self._fleet = FleetAlignment(self.slots, self._index, with_moves=has_moves)
         self._commands = OperatorCommands(name)
-        self._tables = AddedTables(identity, version=self._limits.heartbeats.version)
+        self._tables = StreamTopics(identity, version=self._limits.heartbeats.version)
         self._cycle = TransactionCycle(
             self.slots, self._index,
             tables=self._tables, commands=self._commands,
@@ -90,7 +86,7 @@ class Worker(InspectedWorker):
 
     # ------------------------------------------------------------ events
 
-    def handle(self, event: on.Event, *, now: Now) -> list[do.Effect]:
+    def handle(self, event: on.Event, *, now: on.Now) -> list[do.Effect]:
         """Return the effects of an event, in order.
 
         Raises only InvariantViolation, with the story of its subject; the worker is not usable
@@ -108,7 +104,7 @@ class Worker(InspectedWorker):
                 self.slots[slot_of(effect.token, self._identity.slots)].note_stop(effect.token)
         return effects
 
-    def _handle(self, event: on.Event, now: Now) -> list[do.Effect]:
+    def _handle(self, event: on.Event, now: on.Now) -> list[do.Effect]:
         effects: list[do.Effect] = []
         now_us = now.monotonic_us
         match event:
@@ -124,17 +120,19 @@ class Worker(InspectedWorker):
                 effects += self._on_slot_read(event)
                 slot = self.slots.get(event.slot)
                 if not effects and slot is not None and slot.phase is SlotPhase.OWNED:
-                    return effects  # a worker's own records: nothing waits for having passed them
+                    return effects  # the worker's own records: nothing waits for this position
             case on.StreamStartFound():
                 effects += self._on_stream_start(event.record)
             case on.StreamStartAbsent():
                 effects += self._on_stream_start_absent(event.search_id)
-            case on.RecordsRead():
-                effects += self._on_records(event, now_us)
-            case on.QueryEnded():
-                self._on_query_ended(event, now_us)
-            case on.QueryFailed():
-                effects += self._on_query_failed(event, now_us)
+            case (
+                on.RecordsRead()
+                | on.QueryEnded()
+                | on.QueryFailed()
+                | on.QueryPaused()
+                | on.QueryResumed()
+            ):
+                effects += self._on_reader_output(event, now_us)
             case on.Delivered():
                 effects += self._on_delivered(event, now)
             case on.TransactionCommitted():
@@ -171,13 +169,6 @@ class Worker(InspectedWorker):
                 pass
             case on.DrainRequested():
                 effects += self._on_drain(leaves_group=event.leaves_group)
-            case on.QueryPaused():
-                if self._running(event.token, event.query_id) is not None:
-                    self._queries.pause(event)
-            case on.QueryResumed():
-                partition = self._running(event.token, event.query_id)
-                if partition is not None:
-                    self._queries.resume(partition, event)
             case on.RedriveBegan() | on.RedriveRead() | on.RedriveEnded() | on.GapsAccepted():
                 raise InvariantViolation(
                     "parked changes or gaps for a worker that does not take them", worker=self.name
@@ -263,20 +254,25 @@ class Worker(InspectedWorker):
         message = "the root's slot holds no StreamStarted, although snapshots were committed"
         return [do.Stop(ProgressLost(message, slot=self._root_slot))]
 
-    def _on_records(self, event: on.RecordsRead, now_us: int) -> list[do.Effect]:
+    def _on_reader_output(self, event: on.ReaderOutput, now_us: int) -> list[do.Effect]:
         partition = self._running(event.token, event.query_id)
         if partition is None:
-            return [do.ReleaseBudget(((event.token, event.size_bytes),))]
-        return self._queries.add_records(partition, event, end_ns=self._bound_ns(), now_us=now_us)
-
-    def _on_query_ended(self, event: on.QueryEnded, now_us: int) -> None:
-        partition = self._running(event.token, event.query_id)
-        if partition is not None:
-            self._queries.end(partition, now_us)
-
-    def _on_query_failed(self, event: on.QueryFailed, now_us: int) -> list[do.Effect]:
-        partition = self._running(event.token, event.query_id)
-        return [] if partition is None else self._queries.fail(partition, event.error, now_us)
+            if isinstance(event, on.RecordsRead):
+                return [do.ReleaseBudget(((event.token, event.size_bytes),))]
+            return []
+        match event:
+            case on.RecordsRead():
+                end_ns = self._end_ns if self.stream is None else self.stream.end_ns
+                return self._queries.add_records(partition, event, end_ns=end_ns, now_us=now_us)
+            case on.QueryEnded():
+                self._queries.end(partition, now_us)
+            case on.QueryFailed():
+                return self._queries.fail(partition, event.error, now_us)
+            case on.QueryPaused():
+                self._queries.pause(event)
+            case on.QueryResumed():
+                self._queries.resume(partition, event)
+        return []
 
     def _on_group_described(self, event: on.GroupDescribed, now_us: int) -> list[do.Effect]:
         if self._draining:
@@ -309,12 +305,12 @@ class Worker(InspectedWorker):
         return [*self._obey_pause(), *report]
 
     def _obey_pause(self) -> list[do.Effect]:
-        """Stop all queries if the stream is paused; what they have read is published."""
+        """Stop all queries if the stream is paused; records that they have read are published."""
         if self._commands.paused_by is None:
             return []
         return [effect for slot in self.slots.values() for effect in self._stop_queries(slot)]
 
-    def _on_delivered(self, event: on.Delivered, now: Now) -> list[do.Effect]:
+    def _on_delivered(self, event: on.Delivered, now: on.Now) -> list[do.Effect]:
         try:
             return self._cycle.deliver(event, self._writer, now)
         except (ProgressLost, TopicsChangedError) as error:
@@ -359,7 +355,7 @@ class Worker(InspectedWorker):
 
     # ------------------------------------------------------------ what is due after an event
 
-    def _advance(self, now: Now) -> list[do.Effect]:
+    def _advance(self, now: on.Now) -> list[do.Effect]:
         effects: list[do.Effect] = []
         if self.stream is None:
             effects += self._start_search.poll(self.slots.values(), now_us=now.monotonic_us)
@@ -373,7 +369,7 @@ class Worker(InspectedWorker):
             effects.append(do.Stop(None, leaves_group=self._leaves_group))
         return effects
 
-    def _after_recovery(self, slot: Slot, now: Now) -> list[do.Effect]:
+    def _after_recovery(self, slot: Slot, now: on.Now) -> list[do.Effect]:
         effects: list[do.Effect] = []
         if self.stream is None and slot.stream_start is not None:
             effects += self._on_stream_start(slot.stream_start)
@@ -390,16 +386,16 @@ class Worker(InspectedWorker):
             return self._open_stream(slot, now)
         return effects
 
-    def _open_stream(self, root_slot: Slot, now: Now) -> list[do.Effect]:
+    def _open_stream(self, root_slot: Slot, now: on.Now) -> list[do.Effect]:
         return self._opening.go_on(root_slot, self._writer, now)
 
-    def _schedule_queries(self, now: Now) -> list[do.Effect]:
+    def _schedule_queries(self, now: on.Now) -> list[do.Effect]:
         self._fleet.look(now.monotonic_us)
         if not self._commands.may_read:
-            return self._queries.report(self._index, now.monotonic_us)
+            return self._queries.report(self._index.states, now.monotonic_us)
         return self._queries.schedule(self._index, self._owned, now.monotonic_us)
 
-    def _next_transaction(self, now: Now) -> list[do.Effect]:
+    def _next_transaction(self, now: on.Now) -> list[do.Effect]:
         leaving = [slot for slot in self.slots.values() if slot.is_leaving]
         if leaving:
             revoking = [slot for slot in leaving if slot.phase is SlotPhase.REVOKING]
@@ -407,7 +403,7 @@ class Worker(InspectedWorker):
             return self._cycle.begin(unsaved, self._writer) if unsaved else self._release(leaving)
         return self._due_transaction(now)
 
-    def _due_transaction(self, now: Now) -> list[do.Effect]:
+    def _due_transaction(self, now: on.Now) -> list[do.Effect]:
         due = self._cycle.due_slots(now)
         return self._cycle.begin(due, self._writer) if due else []
 
@@ -448,9 +444,6 @@ class Worker(InspectedWorker):
         return None if slot is None else slot.tokens.get(token)
 
     def _running(self, token: str, query_id: int) -> StreamPartition | None:
-        """Return the stream partition whose running query this is; None if it was stopped."""
+        """Return the stream partition of a running query; None if the query was stopped."""
         partition = self._opening.root if token == ROOT_TOKEN else self._find(token)
         return partition if partition is not None and partition.query_id == query_id else None
-
-    def _bound_ns(self) -> int | None:
-        return self._end_ns if self.stream is None else self.stream.end_ns

@@ -1,21 +1,152 @@
 """The bytes that all readers of a worker may hold together, from before they arrive.
 
 A reader asks for the bytes of a message when it knows the message's size, before it lets the
-message come (`take`); these are held until the worker releases them, after its commit.  If what
-becomes of the message is larger, it asks for the difference before it delivers it.  What comes on
-top of these is what each stream receives ahead, and the copies that are made while a message is
+message come (`take`); these are held until the worker releases them, after its commit.  If the
+decoded message is larger, the reader asks for the difference before it delivers it.  Not counted
+are the bytes that each stream receives ahead, and the copies that are made while a message is
 received and decoded; `benchmarks/results/producer.md` has a measurement.
-
-`core.budget_line` decides who is next; here its decisions reach the readers' tasks.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from tidegate.producer.core.budget_line import BudgetLine, Request
 from tidegate.producer.ports import Signal, Tasks
+from tidegate.schemas.errors import invariant
+
+_SHARES_MAX = 64
+"""The most stream partitions that are beyond their share, and passed over, at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """Bytes that a reader of the stream partition `token` waits for; it holds `carried` already."""
+
+    token: str
+    size: int
+    carried: int = 0
+
+
+@dataclass(slots=True)
+class _Account:
+    """One stream partition's bytes."""
+
+    taken: int = 0
+    carried: int = 0
+    """Those of the taken bytes that its waiting readers hold."""
+    requests: int = 0
+
+    @property
+    def delivered(self) -> int:
+        """Bytes that no waiting reader holds: delivered ones, or soon to be."""
+        return self.taken - self.carried
+
+
+class BudgetLine:
+    """The admission of readers to a number of bytes.
+
+    First come, first served, with one exception: a reader is passed over while its stream partition
+    has delivered more than its share and a reader of another one waits that has not.  The share is
+    an equal part for each stream partition that holds bytes or waits for them, so one that always
+    has more does not hold nearly all of the budget while the others wait for commits.  If no other
+    waits it may hold all of it.
+
+    A request that is passed over keeps its place, and a commit releases what its stream partition
+    delivered: so it is first again after its own bytes were committed, however many others ask.
+    Bytes that a waiting reader holds itself do not count for the share: no commit releases them.
+
+    An amount larger than the budget is admitted when it is next and nothing is held that a commit
+    would release; readers that wait with part of a value, or with records to deliver, hold their
+    bytes, and no commit would release those.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.taken = 0
+        self.carried = 0
+        """Those of the taken bytes that waiting readers hold."""
+        self._line: deque[Request] = deque()
+        self._accounts: dict[str, _Account] = {}
+
+    @property
+    def waiting(self) -> tuple[Request, ...]:
+        """The waiting requests, in the order of asking."""
+        return tuple(self._line)
+
+    @property
+    def share(self) -> int:
+        """The bytes above which a stream partition is passed over by those that hold less."""
+        return self.bytes_max // min(max(len(self._accounts), 1), _SHARES_MAX)
+
+    def delivered(self, token: str) -> int:
+        """Return the bytes of a stream partition that count for its share."""
+        account = self._accounts.get(token)
+        return 0 if account is None else account.delivered
+
+    def ask(self, request: Request) -> None:
+        """Put a request at the end of the line."""
+        account = self._accounts.setdefault(request.token, _Account())
+        account.requests += 1
+        account.carried += request.carried
+        self.carried += request.carried
+        self._line.append(request)
+
+    def withdraw(self, request: Request) -> None:
+        """Remove a request that was not admitted from the line."""
+        self._line.remove(request)
+        self._forget(request)
+
+    def release(self, sizes: Iterable[tuple[str, int]]) -> None:
+        """Return bytes of stream partitions; raises InvariantViolation if fewer were taken."""
+        for token, size in sizes:
+            account = self._accounts.setdefault(token, _Account())
+            account.taken -= size
+            self.taken -= size
+            invariant(account.taken >= 0, "more bytes released than taken", token=token, size=size)
+            self._settle(token, account)
+
+    def admit(self) -> Request | None:
+        """Admit the next request, its bytes taken; None if nobody waits or the next has no room."""
+        request = self._next()
+        if request is None or not self.may_take(request.size):
+            return None
+        if request is self._line[0]:
+            self._line.popleft()
+        else:
+            self._line.remove(request)
+        self._accounts[request.token].taken += request.size
+        self.taken += request.size
+        self._forget(request)
+        return request
+
+    def may_take(self, size: int) -> bool:
+        """Whether the next request is admitted if it asks for this many bytes."""
+        return self.taken + size <= self.bytes_max or self.taken == self.carried
+
+    # ------------------------------------------------------------ inside
+
+    def _next(self) -> Request | None:
+        """Return the first within its share; if all are beyond theirs, the first."""
+        share = self.share
+        for request in self._line:
+            if self._accounts[request.token].delivered <= share:
+                return request
+        return self._line[0] if self._line else None
+
+    def _forget(self, request: Request) -> None:
+        account = self._accounts[request.token]
+        account.requests -= 1
+        account.carried -= request.carried
+        self.carried -= request.carried
+        self._settle(request.token, account)
+
+    def _settle(self, token: str, account: _Account) -> None:
+        if not account.taken and not account.requests:
+            self._accounts.pop(token, None)
+
 
 _LOOK_AGAIN_S = 1.0
 
@@ -25,13 +156,13 @@ def _do_nothing() -> None:
 
 
 class _Turn:
-    """What one reader waits for."""
+    """The wait of one reader."""
 
     def __init__(self, is_cancelled: Callable[[], bool]) -> None:
         self.is_cancelled = is_cancelled
         self.is_admitted = False
         self.changed: Signal | None = None
-        """None for one that is admitted at once."""
+        """None for a reader that is admitted at once."""
 
     def notify(self) -> None:
         if self.changed is not None:
@@ -50,7 +181,7 @@ class ByteBudget:
         self._lock = threading.Lock()
         self._line = BudgetLine(bytes_max)
         self._turns: dict[Request, _Turn] = {}
-        """The turns of those that wait."""
+        """The turns of waiting readers."""
 
     @property
     def taken(self) -> int:
@@ -92,7 +223,7 @@ class ByteBudget:
             self._admit()
 
     def wake(self) -> None:
-        """Make every waiting reader that was cancelled leave the line."""
+        """Make the waiting readers that were cancelled leave the line."""
         with self._lock:
             turns = tuple(self._turns.values())
         for turn in turns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tidegate.producer.core.now import Now
+from tidegate.producer.core.events import Now
 from tidegate.producer.ports import Clock
 
 _NS_PER_US = 1_000

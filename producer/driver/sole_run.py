@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.producer.core import events as on
-from tidegate.producer.core.sole_worker import SoleWorker
+from tidegate.producer.core.sole_workers import SoleWorker
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.ports import Clock
 from tidegate.schemas.errors import ProducerError

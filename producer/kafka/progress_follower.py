@@ -11,7 +11,7 @@ from tidegate.producer.core.events import (
     ProgressReadLost,
     ReadInterrupted,
 )
-from tidegate.producer.core.fleet_progress import FleetProgress
+from tidegate.producer.core.fleet import FleetProgress
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka.admin import SharedAdmin
 from tidegate.producer.kafka.held_messages import HeldMessages

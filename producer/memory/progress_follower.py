@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.producer.core.events import FleetRead, ProgressReadLost, ReadInterrupted
-from tidegate.producer.core.fleet_progress import FleetProgress
+from tidegate.producer.core.fleet import FleetProgress
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.log import TOMBSTONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
-from tidegate.producer.core import position, stream_partition
+from tidegate.producer.core import position, stream_opening, stream_partition
 from tidegate.producer.core.events import CommitOutcomeUnknown, CommitUnanswered
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.position import Position
@@ -75,7 +75,7 @@ BROKEN_PUBLISHING = (
     UnitMutant(
         "changes in the answer to the initial query left out",
         (f"{_OPENING}::test_what_no_stream_partition_would_return_again_is_an_error",),
-        ((stream_partition, "names_partitions", _names_without_changes),),
+        ((stream_opening, "names_partitions", _names_without_changes),),
     ),
     UnitMutant(
         "a stream opened in a slot that holds records",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.backfill import chunk_query, on_demand, stream
-from tidegate.producer.core.heartbeat import HeartbeatWriter
+from tidegate.producer.core.progress_writer import HeartbeatWriter
 from tidegate.producer.kafka.publisher import KafkaPublisher
 
 _STREAM = "tests/unit/producer/backfill/test_stream.py"

@@ -13,10 +13,10 @@ from tests.simulation.backfill import ChunkedSpanner
 from tests.simulation.mutant import Mutants
 from tests.simulation.weather import ANY_SCHEMA
 from tidegate.lineage import slot_view
-from tidegate.producer.core import parked_keys
-from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX, ParkedKeys
-from tidegate.producer.core.redrive import RedrivingWorker
+from tidegate.producer.core import publication
+from tidegate.producer.core.publication import PARKED_KEYS_MAX, ParkedKeys
 from tidegate.producer.core.slot import Slot
+from tidegate.producer.core.sole_workers import RedrivingWorker
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.undeliverable import UndeliverableRecords
 from tidegate.producer.errors import MessageTooLarge, TooManyParkedKeys
@@ -82,7 +82,7 @@ BROKEN.add("a change parked under the place of its record's first", "parking", (
 
 @BROKEN.add("keys parked beyond the limit", "parked_limit", (ParkedKeys, "divert"))
 def _(self, record, *, token):
-    with patch.object(parked_keys, "PARKED_KEYS_MAX", PARKED_KEYS_MAX):
+    with patch.object(publication, "PARKED_KEYS_MAX", PARKED_KEYS_MAX):
         return _divert(self, record, token=token)
 
 
@@ -93,7 +93,7 @@ def _(self, record, *, token):
 )
 def _(self, record, *, token):
     """Count a key that is parked already as one more."""
-    limit = parked_keys.PARKED_KEYS_MAX
+    limit = publication.PARKED_KEYS_MAX
     if record.parked and len(self.keys) >= limit:
         at_us = record.commit_timestamp_us
         raise TooManyParkedKeys(token, keys=len(self.keys), commit_timestamp_us=at_us)
@@ -296,7 +296,7 @@ BROKEN.add(
 
 
 @BROKEN.add(
-    "a parked key known by its text", "parking", (parked_keys, "parked_key"), first_seed=ANY_SCHEMA
+    "a parked key known by its text", "parking", (publication, "parked_key"), first_seed=ANY_SCHEMA
 )
 def _(topic, key):
     """Bytes that are no text are all the same."""

@@ -14,29 +14,24 @@ from tidegate.lineage.snapshot_queue import SnapshotQueue
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core import query_scheduler, stream_partition
-from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
-from tidegate.producer.core.added_tables import AddedTables
-from tidegate.producer.core.budget_line import BudgetLine, _Account
-from tidegate.producer.core.fleet_alignment import FleetAlignment
+from tidegate.producer.core.events import Now
+from tidegate.producer.core.fleet import FleetAlignment
 from tidegate.producer.core.group_watch import GroupWatch
-from tidegate.producer.core.heartbeat import HeartbeatWriter
-from tidegate.producer.core.item_times import lies_past
-from tidegate.producer.core.key_moves import MoveIns
 from tidegate.producer.core.lifecycle import PartitionState, SlotPhase
-from tidegate.producer.core.now import Now
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.partition_index import PartitionIndex
-from tidegate.producer.core.position import Position
-from tidegate.producer.core.progress_writer import ProgressWriter
-from tidegate.producer.core.queries import Queries
+from tidegate.producer.core.position import MoveIns, Position, lies_past
+from tidegate.producer.core.progress_writer import HeartbeatWriter, ProgressWriter
+from tidegate.producer.core.queries import Queries, StallWatch
 from tidegate.producer.core.query_scheduler import _MOVABLE, QueryScheduler
 from tidegate.producer.core.slot import Slot
-from tidegate.producer.core.stall_watch import StallWatch
+from tidegate.producer.core.sole_workers import GapAcceptingWorker
 from tidegate.producer.core.stream_partition import StreamPartition
-from tidegate.producer.core.topic_watch import TopicWatch
+from tidegate.producer.core.stream_topics import StreamTopics
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver import effect_runner, inbox
+from tidegate.producer.driver.byte_budget import BudgetLine, _Account
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.errors import PositionExpired
@@ -362,10 +357,10 @@ def _(self, outcome):
     return on.ProducerFenced(has_successor=True) if is_fenced else outcome
 
 
-_fail, _handle_event, _open_table = Queries.fail, Worker._handle, AddedTables.open
+_fail, _handle_event, _open_table = Queries.fail, Worker._handle, StreamTopics.open
 
 
-BROKEN.add("a topic that changed not noticed", "ground", (TopicWatch, "handle"))(
+BROKEN.add("a topic that changed not noticed", "ground", (StreamTopics, "changes"))(
     lambda self, event, *, now_us: None
 )
 
@@ -386,13 +381,13 @@ BROKEN.add("a right that is lost while a worker runs not noticed", "ground", (Wo
         [] if isinstance(event, on.AccessDenied) else _handle_event(self, event, now)
     )
 )
-BROKEN.add("a later table published before it is recorded", "tables", (AddedTables, "waited_for"))(
+BROKEN.add("a later table published before it is recorded", "tables", (StreamTopics, "waited_for"))(
     lambda self, records: set()
 )
 
 
 @BROKEN.add(
-    "a table that was dropped before the start not watched", "ground", (AddedTables, "open")
+    "a table that was dropped before the start not watched", "ground", (StreamTopics, "open")
 )
 def _(self, record):
     effects = _open_table(self, record)

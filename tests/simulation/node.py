@@ -13,13 +13,12 @@ from tests.simulation.history import QueryStart
 from tests.simulation.process import Process
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.budget_line import BudgetLine, Request
-from tidegate.producer.core.fleet_alignment import STALE_AFTER_US
+from tidegate.producer.core.events import Now
+from tidegate.producer.core.fleet import STALE_AFTER_US
 from tidegate.producer.core.lifecycle import PartitionState, SlotPhase
-from tidegate.producer.core.now import Now
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.driver.byte_budget import BudgetLine, ByteBudget, Request
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.errors import MessageTooLarge, ProducerFencedError

@@ -19,8 +19,7 @@ from tidegate.lineage.errors import is_expired
 from tidegate.lineage.fleet_status import FleetStatus, fleet_status
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.frontier import ProgressRow
-from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
-from tidegate.producer.core.redrive import RedrivingWorker
+from tidegate.producer.core.sole_workers import GapAcceptingWorker, RedrivingWorker
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.command_sender import send_commands
 from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap

@@ -11,7 +11,7 @@ from typing import Any
 
 from tidegate.lineage.slot_view import ANNOUNCEMENTS_MAX
 from tidegate.lineage.snapshot_queue import ENTRIES_WAITING_MAX, SNAPSHOTS_WAITING_MAX
-from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
+from tidegate.producer.core.publication import PARKED_KEYS_MAX
 from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
 from tidegate.producer.record_filter import MOD_TYPES, RecordFilter
 from tidegate.schemas.progress import TimestampForm

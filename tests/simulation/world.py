@@ -53,12 +53,12 @@ from tests.simulation.tables import Decoder
 from tests.simulation.weather import Weather
 from tidegate.lineage import frontier, slot_view, snapshot_queue
 from tidegate.producer.core import events as on
-from tidegate.producer.core import parked_keys
+from tidegate.producer.core import publication
 from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.group_watch import WatchLimits
-from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.lifecycle import SlotPhase
-from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
+from tidegate.producer.core.progress_writer import HeartbeatLimits
+from tidegate.producer.core.publication import PARKED_KEYS_MAX
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.slot import Slot
@@ -187,7 +187,7 @@ class World:
         weather = self.weather
         with (
             silenced(),
-            patch.object(parked_keys, "PARKED_KEYS_MAX", weather.parked_keys_max),
+            patch.object(publication, "PARKED_KEYS_MAX", weather.parked_keys_max),
             patch.object(snapshot_queue, "SNAPSHOTS_WAITING_MAX", weather.snapshots_waiting),
             patch.object(frontier, "ENTRIES_WAITING_MAX", weather.entries_waiting),
             patch.object(slot_view, "ANNOUNCEMENTS_MAX", weather.announcements),

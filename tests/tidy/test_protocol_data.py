@@ -23,7 +23,7 @@ from tests.tidy.protocol_page import (
 )
 from tidegate.lineage.subscription import Subscription
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
+from tidegate.producer.core.publication import PARKED_KEYS_MAX
 from tidegate.producer.messages import (
     FORM_EVENT,
     FORM_MESSAGE,

@@ -20,8 +20,9 @@ from tidegate.producer.core import transaction_cycle
 from tidegate.producer.core.group_watch import WatchLimits
 from tidegate.producer.core.position import Position
 from tidegate.producer.core.progress_writer import ProgressWriter
+from tidegate.producer.core.publication import Publication
 from tidegate.producer.core.stream_identity import StreamIdentity
-from tidegate.producer.core.stream_partition import Publication, StreamPartition
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka import admin, membership, publisher
 from tidegate.producer.messages import PublishableRecord

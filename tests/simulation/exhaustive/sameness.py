@@ -17,8 +17,8 @@ from enum import Enum
 from types import FunctionType, MethodType
 from typing import Any
 
+from tidegate.producer.core.inspection import Story
 from tidegate.producer.core.slot import Slot
-from tidegate.producer.core.story import Story
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.core.worker import Worker

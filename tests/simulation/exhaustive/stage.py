@@ -23,8 +23,7 @@ from tidegate.producer.core import events as on
 from tidegate.producer.core.lifecycle import SlotPhase
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.stream_identity import StreamIdentity
-from tidegate.producer.core.transaction import TransactionPhase
-from tidegate.producer.core.transaction_cycle import WorkerLimits
+from tidegate.producer.core.transaction_cycle import TransactionPhase, WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.group import Group

@@ -7,8 +7,7 @@ import pytest
 from tests.unit.producer.core.conftest import SLOTS, START_US
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.fleet_alignment import STALE_AFTER_US, FleetAlignment
-from tidegate.producer.core.fleet_progress import FleetProgress
+from tidegate.producer.core.fleet import STALE_AFTER_US, FleetAlignment, FleetProgress
 from tidegate.producer.core.group_watch import GroupWatch, WatchLimits
 from tidegate.producer.core.lifecycle import SlotPhase
 from tidegate.producer.core.partition_index import PartitionIndex

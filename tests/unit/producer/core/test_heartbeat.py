@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.producer.core.heartbeat import HeartbeatLimits, HeartbeatWriter, SlotState
-from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.core.position import Position
-from tidegate.producer.core.progress_writer import ProgressWriter
-from tidegate.producer.core.stream_partition import Publication, StreamPartition
+from tidegate.producer.core.progress_writer import (
+    HeartbeatLimits,
+    HeartbeatWriter,
+    ProgressWriter,
+    SlotState,
+)
+from tidegate.producer.core.publication import ParkedKeys, Publication
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.schemas.order_key import OrderKey

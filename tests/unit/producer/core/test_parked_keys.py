@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.producer.core.conftest import message, parked_change
-from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX, ParkedKeys
+from tidegate.producer.core.publication import PARKED_KEYS_MAX, ParkedKeys
 from tidegate.producer.errors import TooManyParkedKeys
 from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.schemas.checksums import parked_key

@@ -10,10 +10,14 @@ from tidegate.producer.core import events as on
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.partition_index import PartitionIndex
-from tidegate.producer.core.queries import Queries, QueryLimits
-from tidegate.producer.core.query_failure import Consequence, consequence_of
-from tidegate.producer.core.refusals import Refusals
-from tidegate.producer.core.stall_watch import StallWatch, stall_after_us
+from tidegate.producer.core.queries import (
+    Consequence,
+    Queries,
+    QueryLimits,
+    StallWatch,
+    consequence_of,
+    stall_after_us,
+)
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.errors import (
     IncompatibleChange,
@@ -114,16 +118,33 @@ def test_what_follows_from_an_error(errors, of_a_token, of_the_initial_query):
         assert consequence_of(kind("m"), token=ROOT_TOKEN) is of_the_initial_query
 
 
-def test_a_refusal_counts_for_a_while_from_the_last_time():
-    refusals = Refusals(100)
+def test_a_refusal_counts_for_a_while_from_the_last_time(counters):
+    queries = Queries(counters, limits=QueryLimits(refusal_pause_us=100))
+    partitions = {
+        name: StreamPartition(ChildPartition(name, (), 1_000)) for name in ("t0", "a", "b")
+    }
     for number in range(1_000):
-        refusals.add(f"t{number}", number)
-    assert len(refusals._stopped_us) == 100
-    assert refusals.query_not_before_us("t0") == 0
-    refusals.add("a", 1_000)
-    refusals.add("b", 1_010)
-    refusals.add("a", 1_050)
-    assert [refusals.query_not_before_us(token) for token in "ab"] == [1_150, 1_110]
+        queries._note_refusal(f"t{number}", number)
+    assert len(queries._refused_us) == 100
+    queries._note_refusal("a", 1_000)
+    queries._note_refusal("b", 1_010)
+    queries._note_refusal("a", 1_050)
+    queries.delay(partitions.values())
+    assert [partition.retry_at_us for partition in partitions.values()] == [0, 1_150, 1_110]
+
+
+def test_a_source_is_asked_for_once_and_all_that_wait_for_it_go_on(queries):
+    found = []
+    assert queries._await_sources("x", [("a", 1), ("b", 1)]) == [
+        do.AwaitSources((("a", 1), ("b", 1)))
+    ]
+    assert queries._await_sources("y", [("a", 1)]) == []
+    assert queries._await_sources("x", []) == []
+    queries.publish_sources([("a", 1)], found.append)
+    assert found == ["x", "y"]
+    queries.publish_sources([("a", 1)], found.append)
+    assert found == ["x", "y"]
+    assert queries._await_sources("y", [("a", 1)]) == [do.AwaitSources((("a", 1),))]
 
 
 def test_repeats_that_are_read_during_a_transaction_are_released_with_it(opened):

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.producer.core import effects as do
-from tidegate.producer.core.budget_line import BudgetLine, Request
+from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.lifecycle import PartitionChange, PartitionState
+from tidegate.producer.core.queries import Queries
 from tidegate.producer.core.query_scheduler import Decision, QueryScheduler, SchedulerLimits
-from tidegate.producer.core.waiting_report import WaitingReport
+from tidegate.producer.driver.byte_budget import BudgetLine, Request
 from tidegate.schemas.errors import InvariantViolation
 
 TURN_US = 5_000_000
@@ -242,9 +243,9 @@ NOTHING = {PartitionState.RUNNING: 5}
     ids=["nothing waits", "once a minute", "the end once", "a pause waits too"],
 )
 def test_what_waits_is_reported(seen, expected):
-    report = WaitingReport()
-    found = [report.report(states, at_us) for at_us, states in seen]
-    assert [one for one in found if one is not None] == expected
+    queries = Queries(Counters())
+    reports = [queries.report(states, at_us) for at_us, states in seen]
+    assert [effect for effects in reports for effect in effects] == expected
 
 
 def admit_all(line):

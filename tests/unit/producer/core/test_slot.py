@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from tidegate.lineage.errors import read_stop
-from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.lifecycle import (
     PARTITION_TRANSITIONS,
     SLOT_TRANSITIONS,
@@ -16,6 +15,7 @@ from tidegate.producer.core.lifecycle import (
     SlotPhase,
     transition,
 )
+from tidegate.producer.core.progress_writer import HeartbeatLimits
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.errors import ProgressLost, TopicsChangedError
 from tidegate.schemas.errors import InvariantViolation, SchemaError

@@ -15,8 +15,7 @@ from tests.unit.producer.core.conftest import (
 )
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
-from tidegate.producer.core.redrive import RedrivingWorker
+from tidegate.producer.core.sole_workers import GapAcceptingWorker, RedrivingWorker
 from tidegate.producer.errors import GapNotAccepted, PositionExpired, RedriveFailed
 from tidegate.producer.messages import FORM_MESSAGE, FORM_REDRIVEN, PublishableRecord
 from tidegate.schemas.checksums import parked_key

@@ -8,11 +8,10 @@ import pytest
 from tests.unit.producer.core.conftest import SLOTS, START_US, Bench, parked_change
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core import stream_start_search
+from tidegate.producer.core import stream_opening
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.stream_identity import StreamIdentity, require_settings
-from tidegate.producer.core.stream_partition import StreamPartition
-from tidegate.producer.core.stream_start_search import StreamStartSearch
+from tidegate.producer.core.stream_opening import InitialQuery, StreamStartSearch
 from tidegate.producer.errors import InitialQueryChange, QueryInterrupted, StreamChangedError
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import (
@@ -102,7 +101,7 @@ def test_what_moves_other_stream_partitions_does_not_move_the_start(end_ns):
     filtered = PublishableRecord(AT_US, "tx", "1", (), filtered=1)
     others = [HeartbeatRecord(AT_US * 1000), filtered, PartitionEndRecord(AT_US * 1000, "1")]
     child = ChildPartition("a", (), START_US * 1000)
-    root = StreamPartition(ChildPartition(ROOT_TOKEN, (), START_US * 1000))
+    root = InitialQuery(ChildPartition(ROOT_TOKEN, (), START_US * 1000))
     assert root.start_query(1) == START_US * 1000
     assert not root.add_items([*others], 1, end_ns=end_ns)
     root.fail_query(0)
@@ -132,7 +131,7 @@ def test_the_recorded_end_holds_for_a_worker_with_another_setting(make_bench):
 def test_only_a_slot_that_had_an_owner_starts_a_search_that_decides():
     """The record may stand behind what the first search had read."""
     new, known = (SimpleNamespace(proves_stream_start=proves) for proves in (False, True))
-    patience_us, search = stream_start_search._PATIENCE_US, StreamStartSearch()
+    patience_us, search = stream_opening._PATIENCE_US, StreamStartSearch()
     assert search.begin() == [do.FindStreamStart(1)]
     assert search.begin() == []
     assert search.poll([new], now_us=0) == []

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.producer.core.conftest import message, parked_change, record
-from tidegate.producer.core import effects as do
 from tidegate.producer.core.file_position import (
     CLOSED,
     FILES_PREFIX,
@@ -15,11 +14,9 @@ from tidegate.producer.core.file_position import (
     parts_of,
     position_of,
 )
-from tidegate.producer.core.initial_query import names_partitions
-from tidegate.producer.core.item_times import lies_past, waits_for_move_ins
-from tidegate.producer.core.key_moves import SourceWaits
 from tidegate.producer.core.lifecycle import PartitionState
-from tidegate.producer.core.position import Position
+from tidegate.producer.core.position import Position, lies_past, waits_for_move_ins
+from tidegate.producer.core.stream_opening import names_partitions
 from tidegate.producer.core.stream_partition import RETRY_DELAY_MAX_US, StreamPartition
 from tidegate.producer.errors import TooManyParkedKeys
 from tidegate.producer.messages import PublishableRecord
@@ -467,15 +464,6 @@ class TestWaiting:
         running.add_items([record(MOVED_US + 2)], 1)
         running.add_items([moved_in("a"), moved_in("token", at_us=MOVED_US + 3)], 1)
         assert running.take_waits() == []
-
-    def test_each_is_asked_for_once_and_all_go_on(self):
-        waits = SourceWaits()
-        assert waits.add("x", [("a", 1), ("b", 1)]) == [do.AwaitSources((("a", 1), ("b", 1)))]
-        assert waits.add("y", [("a", 1)]) == []
-        assert waits.add("x", []) == []
-        assert list(waits.publish("a", 1)) == ["x", "y"]
-        assert list(waits.publish("a", 1)) == []
-        assert waits.add("y", [("a", 1)]) == [do.AwaitSources((("a", 1),))]
 
 
 class TestStarts:

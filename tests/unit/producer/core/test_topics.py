@@ -7,10 +7,9 @@ import pytest
 from tests.unit.producer.core.conftest import PROGRESS, SLOTS, START_US, TOPIC
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core import topic_watch
-from tidegate.producer.core.added_tables import AddedTables
+from tidegate.producer.core import stream_topics
 from tidegate.producer.core.stream_identity import StreamIdentity
-from tidegate.producer.core.topic_watch import TopicWatch
+from tidegate.producer.core.stream_topics import StreamTopics
 from tidegate.producer.errors import ProgressLost, TopicsChangedError
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.schemas.errors import ConfigError
@@ -42,7 +41,7 @@ def record_of(*topics):
 
 
 def tables(*, version=2, identity=IDENTITY, is_open=True):
-    made = AddedTables(identity, version=version)
+    made = StreamTopics(identity, version=version)
     if is_open:
         assert made.open(STARTED) == []
     return made
@@ -140,7 +139,7 @@ class TestWatch:
     @pytest.fixture
     def watch(self):
         topics = (DataTopic("bank.accounts", "id-1", 6, 7), DataTopic("bank.audit", "id-2", 6, 8))
-        return TopicWatch(replace(IDENTITY, slots=16, topics=topics))
+        return StreamTopics(replace(IDENTITY, slots=16, topics=topics), version=2)
 
     @pytest.mark.parametrize(
         ("progress", "data", "texts"),
@@ -156,7 +155,7 @@ class TestWatch:
     def test_a_change_is_certain_at_once(self, watch, progress, data, texts):
         def observed(progress, data):
             states = (replace(ACCOUNTS, **data), AUDIT)
-            return watch.handle(
+            return watch.changes(
                 on.TopicsObserved(replace(SLOTS_TOPIC, **progress), states), now_us=0
             )
 
@@ -169,18 +168,18 @@ class TestWatch:
     @pytest.mark.parametrize("comes_back", [False, True])
     def test_a_topic_that_stays_away_was_deleted(self, watch, comes_back):
         """A young broker may not know it yet."""
-        assert watch.handle(AWAY, now_us=5) is None
-        assert watch.handle(AWAY, now_us=4 + PATIENCE_US) is None
+        assert watch.changes(AWAY, now_us=5) is None
+        assert watch.changes(AWAY, now_us=4 + PATIENCE_US) is None
         if comes_back:
-            watch.handle(on.TopicsObserved(SLOTS_TOPIC, (ACCOUNTS, AUDIT)), now_us=4 + PATIENCE_US)
-        error = watch.handle(AWAY, now_us=5 + PATIENCE_US)
+            watch.changes(on.TopicsObserved(SLOTS_TOPIC, (ACCOUNTS, AUDIT)), now_us=4 + PATIENCE_US)
+        error = watch.changes(AWAY, now_us=5 + PATIENCE_US)
         if comes_back:
             assert error is None
         else:
             assert "topic bank.audit was deleted (its id was id-2)" in str(error)
 
 
-PATIENCE_US = topic_watch._PATIENCE_US
+PATIENCE_US = stream_topics._MISSING_PATIENCE_US
 
 
 class TestWorker:

@@ -8,19 +8,22 @@ import pytest
 from tests.unit.producer.core.conftest import START_US, TOPIC, kinds, parked_change
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.counters import Counters
+from tidegate.producer.core.events import Now
 from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
-from tidegate.producer.core.now import Now
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.progress_writer import ProgressWriter
+from tidegate.producer.core.publication import counted
 from tidegate.producer.core.slot import US_PER_MINUTE, Slot
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.stream_partition import StreamPartition
-from tidegate.producer.core.totals import counted
-from tidegate.producer.core.transaction import TransactionPhase
-from tidegate.producer.core.transaction_cycle import TransactionCycle, WorkerLimits
+from tidegate.producer.core.stream_topics import StreamTopics
+from tidegate.producer.core.transaction_cycle import (
+    TransactionCycle,
+    TransactionPhase,
+    WorkerLimits,
+)
 from tidegate.producer.core.undeliverable import ATTEMPTS_MAX, UndeliverableRecords
 from tidegate.producer.errors import DeliveryDenied, DeliveryRefused, MessageTooLarge
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
@@ -75,7 +78,7 @@ def slots(index):
 def tables():
     """A stream with the table t, whose slot of the root was read to its end."""
     identity = StreamIdentity("s", "d", "g", WRITER.slots, "id", (DataTopic("t", "id-t", 1, 7),))
-    made = AddedTables(identity, version=2)
+    made = StreamTopics(identity, version=2)
     made.open(ProgressRecord("e", "w", identity.started(start_ns=1, end_ns=None, children=())))
     made.handle(on.RootSlotRead((), is_at_end=True), now_us=0)
     return made

@@ -23,7 +23,7 @@ from tests.datastream_files import (
 from tests.datastream_folder import minute_folder
 from tests.datastream_model import ObjectModel
 from tests.datastream_table import drawn_table
-from tidegate.producer.core.parked_keys import ParkedKeys
+from tidegate.producer.core.publication import ParkedKeys
 from tidegate.producer.datastream.errors import (
     FileCutShort,
     FileDamaged,

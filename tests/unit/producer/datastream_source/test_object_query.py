@@ -15,7 +15,7 @@ from tests.datastream_folder import MemoryFiles, minute_folder
 from tests.datastream_model import ModelClock, ObjectModel
 from tests.file_places import FolderPlace
 from tests.reading import received
-from tidegate.producer.core.query_failure import Consequence, consequence_of
+from tidegate.producer.core.queries import Consequence, consequence_of
 from tidegate.producer.datastream.errors import FileDenied, MisplacedFile
 from tidegate.producer.datastream.file_limits import LARGE_BYTES
 from tidegate.producer.datastream.file_store import Entry, LocalStore

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 from confluent_kafka.admin import AclOperation, ResourceType
 from structlog.testing import capture_logs
 
-from tidegate.producer.core.query_failure import Consequence, consequence_of
+from tidegate.producer.core.queries import Consequence, consequence_of
 from tidegate.producer.errors import TopicRefused
 from tidegate.producer.kafka import message_limits, service_check, write_access
 from tidegate.producer.kafka import removal as removing

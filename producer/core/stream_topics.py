@@ -1,17 +1,22 @@
-"""The data topics of later tables: found, recorded in the progress topic, agreed on by all workers.
+"""The stream's topics: those of later tables, agreed on by all workers, and changes of any topic.
 
-`StreamStarted` names the topics of the tables that were there when the stream began.  A later one
-is fixed by a `TableAdded` in the root's slot, which every worker reads.  A worker publishes nothing
-to such a topic before it has *read* the record, which may be another worker's: so none places a
+`StreamStarted` names the topics of the tables that existed when the stream began.  A later one is
+fixed by a `TableAdded` in the root's slot, which every worker reads.  A worker publishes nothing to
+such a topic before it has *read* the record, which may be another worker's: so no worker places a
 record by a number of topic partitions that the slot does not hold.
 
-    FOUND -> (nobody's record is in the slot: written with the next transaction) -> RECORDED
+    FOUND -> (no record in the slot: written with the next transaction) -> RECORDED
 
-A redrive, beside which no worker publishes, writes the record in its own transaction.
+A redrive, during which no worker publishes, writes the record in its own transaction.
 
 Any worker may write the record: the owner of the root's slot need not live.  Two that find a table
-at the same moment both write it, and the first record read counts.  One that differs from it, or
-from what this worker has found, is final: somebody has changed the topic in between.
+at the same moment both write it, and the first record read counts.  A record that differs from it,
+or from what this worker has found, is final: the topic was changed in between.
+
+The broker describes the topics now and then.  A topic that grows would move keys between topic
+partitions, and one that was deleted or re-created has lost its records.  Both are final, so the
+worker stops.  A topic that is missing from one description may be unknown to a broker that has just
+started: it has to be missing for a while.
 """
 
 from __future__ import annotations
@@ -21,23 +26,30 @@ from collections.abc import Iterable
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.stream_identity import StreamIdentity
-from tidegate.producer.core.topic_watch import TopicWatch
 from tidegate.producer.errors import TopicsChangedError
 from tidegate.producer.messages import PublishableRecord
 from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted, TableAdded
 
+_MISSING_PATIENCE_US = 15_000_000
 
-class AddedTables:
-    """What one worker knows of the stream's data topics.
 
-    `version` is that of the progress records which the worker writes: under version 1 it records no
-    table, and waits only until it has read what others have recorded.
+class StreamTopics:
+    """What one worker knows of the stream's topics.
+
+    `identity` holds them as they were when the worker started; it publishes only where the identity
+    agrees with what the epoch recorded.  `version` is that of the progress records which the worker
+    writes: under version 1 it records no table, and waits only until it has read the records of
+    other workers.
     """
 
     def __init__(self, identity: StreamIdentity, *, version: int) -> None:
-        """Start with what the worker found at its start, and an unknown epoch."""
-        self._watch = TopicWatch(identity)
         self._is_recorded_here = version > 1
+        self._progress = identity.progress_topic_id, identity.slots
+        self._watched = {
+            topic.topic: (topic.topic_id, topic.topic_partitions) for topic in identity.topics
+        }
+        """Topic -> the id and the number of topic partitions that it has to keep."""
+        self._missing_since_us: dict[str, int] = {}
         self._found = {topic.topic: topic for topic in identity.topics}
         self._recorded: dict[str, DataTopic] = {}
         self._written: set[str] = set()
@@ -53,10 +65,10 @@ class AddedTables:
     # ------------------------------------------------------------ events
 
     def handle(self, event: on.TopicEvent, *, now_us: int) -> list[do.Effect]:
-        """Take what was seen of the topics; return what follows, such as a stop."""
+        """Add what was seen of the topics; return what follows, such as a stop."""
         match event:
             case on.TopicsObserved():
-                changed = self._watch.handle(event, now_us=now_us)
+                changed = self.changes(event, now_us=now_us)
                 return [] if changed is None else [do.Stop(changed)]
             case on.TableFound():
                 return self._find(event.topic)
@@ -66,13 +78,13 @@ class AddedTables:
                 return self._read_early()
 
     def open(self, record: ProgressRecord) -> list[do.Effect]:
-        """Take the record that opened the epoch; return what follows from what was read before."""
+        """Add the record that opened the epoch; return what follows from earlier records."""
         effects: list[do.Effect] = []
         if isinstance(record.body, StreamStarted):
             self._epoch = record.epoch
             self._recorded |= {topic.topic: topic for topic in record.body.topics}
             for topic in record.body.topics:  # also of tables that were dropped since
-                effects += self._watch_topic(topic)
+                effects += self._watch(topic)
         return effects + self._read_early()
 
     def _find(self, topic: DataTopic) -> list[do.Effect]:
@@ -82,7 +94,7 @@ class AddedTables:
         for other in (found, recorded):
             if other != topic:
                 return [do.Stop(_differs(other, topic))]
-        return self._watch_topic(topic)
+        return self._watch(topic)
 
     def _read_early(self) -> list[do.Effect]:
         if self._epoch is None:
@@ -103,10 +115,7 @@ class AddedTables:
         found = self._found.get(topic.topic, topic)
         if found != topic:
             return [do.Stop(_differs(topic, found))]
-        return self._watch_topic(topic)
-
-    def _watch_topic(self, topic: DataTopic) -> list[do.Effect]:
-        return [do.WatchTopic(topic.topic)] if self._watch.add(topic) else []
+        return self._watch(topic)
 
     def _update(self) -> None:
         if self._epoch is None:
@@ -114,12 +123,43 @@ class AddedTables:
         waits = self._is_recorded_here or not self.is_at_end
         self.unrecorded = frozenset(self._found.keys() - self._recorded.keys() if waits else ())
 
+    # ------------------------------------------------------------ comparing
+
+    def _watch(self, topic: DataTopic) -> list[do.Effect]:
+        """Compare one more data topic from now on."""
+        if topic.topic in self._watched:
+            return []
+        self._watched[topic.topic] = topic.topic_id, topic.topic_partitions
+        return [do.WatchTopic(topic.topic)]
+
+    def changes(self, event: on.TopicsObserved, *, now_us: int) -> TopicsChangedError | None:
+        """Return the error for topics that are certain to have changed; None without one."""
+        pairs = [(event.progress, self._progress)]
+        pairs += [(topic, self._watched[topic.topic]) for topic in event.data]
+        differences = [self._difference(topic, *was, now_us=now_us) for topic, was in pairs]
+        certain = [difference for difference in differences if difference]
+        return TopicsChangedError(certain) if certain else None
+
+    def _difference(self, now: on.TopicState, topic_id: str, count: int, *, now_us: int) -> str:
+        """Return what has changed about a topic; empty if nothing is certain."""
+        name = now.topic
+        if now.topic_id is None:
+            since_us = self._missing_since_us.setdefault(name, now_us)
+            is_certain = now_us - since_us >= _MISSING_PATIENCE_US
+            return f"topic {name} was deleted (its id was {topic_id})" if is_certain else ""
+        self._missing_since_us.pop(name, None)
+        if now.topic_id != topic_id:
+            return f"topic {name} was re-created: its id was {topic_id}, it is {now.topic_id}"
+        if now.topic_partitions != count:
+            return f"topic {name} had {count} topic partitions, it has {now.topic_partitions}"
+        return ""
+
     # ------------------------------------------------------------ publishing
 
     def waited_for(self, records: Iterable[PublishableRecord]) -> set[str]:
         """Return the topics of records to which nothing may be published yet.
 
-        Also of changes that are parked: somebody will put them back into their topics.
+        Parked changes count too: they will be put back into their topics.
         """
         topics: set[str] = set()
         for record in records:
@@ -135,7 +175,7 @@ class AddedTables:
         return [TableAdded(self._found[topic]) for topic in sorted(wanted)]
 
     def confirm(self, tables: Iterable[TableAdded]) -> None:
-        """Take records for committed: they will be read."""
+        """Record that tables are committed: they will be read."""
         self._written |= {table.topic.topic for table in tables} & self.unrecorded
 
 
