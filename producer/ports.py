@@ -365,7 +365,7 @@ class Response(Protocol):
 
 
 class RunningQuery(Protocol):
-    """One change stream query, read by one task (`driver.tasks`)."""
+    """One change stream query, read by one task (`driver.runtime`)."""
 
     async def next_size(self) -> int | None:
         """Wait for the next response message to begin; return the bytes that it takes.

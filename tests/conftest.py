@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.driver.runtime import TaskThread
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("patient", settings.get_profile("default"), deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.driver.runtime import TaskThread
 from tidegate.producer.ports import Response, RunningQuery
 from tidegate.producer.records import StreamRecord
 

@@ -305,7 +305,7 @@ BY_VALUE = frozenset(
         "producer/datastream/file_store.py",
         "producer/datastream/store_errors.py",
         "producer/description.py",
-        "producer/driver/gap_acceptor.py",
+        "producer/cli/sole_runs.py",
         "producer/kafka/message_limits.py",
         "producer/kafka/service_check.py",
         "producer/kafka/topics.py",

@@ -28,15 +28,13 @@ from tidegate.producer.datastream_source.limits import SourceLimits
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.translator import EventTranslator
 from tidegate.producer.driver.byte_budget import ByteBudget
-from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
-from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.driver.runtime import SystemClock, TaskThread
 from tidegate.producer.memory.broker import MemoryBroker
-from tidegate.producer.memory.data_topics import MemoryDataTopics
+from tidegate.producer.memory.data_topics import MemoryDataTopics, MemoryMessageLimits
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
-from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.translation.pipeline import TranslationPipeline
 from tidegate.producer.translation.table_refresh import TableRefresher

@@ -38,7 +38,7 @@ from tidegate.producer.core.events import QueryFailed, RecordsRead
 from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.reader import PartitionReader
-from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.driver.runtime import TaskThread
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream

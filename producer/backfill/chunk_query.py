@@ -1,7 +1,7 @@
 """The query of one chunk of a run: its rows, then the stream partition that follows.
 
 Few rows may meet a condition, and Spanner passes over deleted rows, so a read may find none for
-minutes.  A silent query counts as one that hangs, and is repeated (`core.stall_watch`).  So this
+minutes.  A silent query counts as one that hangs, and is repeated (`core.queries`).  So this
 one reports the time of its rows at each heartbeat, for a while; then it gives up, since the
 watermark waits for the chunk.
 """

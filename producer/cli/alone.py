@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.producer.cli.report import Progress
+from tidegate.producer.cli.sole_runs import SoleRun
 from tidegate.producer.core.sole_workers import SoleWorker
 from tidegate.producer.driver.loop import FleetWorker
-from tidegate.producer.driver.sole_run import SoleRun
 from tidegate.producer.kafka.admin import RetryingAdmin
 from tidegate.producer.kafka.group_members import group_members
 from tidegate.program.kafka_clients import admin_config

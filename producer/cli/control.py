@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, replace
 
 from tidegate.lineage.fleet_status import FleetStatus, fleet_status
 from tidegate.producer.cli.clients import kafka_options, schema_registry
+from tidegate.producer.cli.command_sender import send_commands
 from tidegate.producer.cli.fleet_reader import FleetReader, FleetRecords
 from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.cli.stream_states import Command, StreamState, require_command, stream_state
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.driver.command_sender import send_commands
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.translation.subjects import register
 from tidegate.schemas.errors import ConfigError

@@ -16,14 +16,13 @@ from tidegate.producer.cli.clients import open_root_slot
 from tidegate.producer.cli.environment import Environment
 from tidegate.producer.cli.stream_settings import filter_of, fixed_settings, form_of_output
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core.partition_index import SchedulerLimits
 from tidegate.producer.core.progress_writer import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits, stall_after_us
-from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.loop import FleetWorker
-from tidegate.producer.driver.recorded_start import RecordedStart
 from tidegate.producer.driver.schema_lookups import SchemaLookups
 from tidegate.producer.errors import TopicRefused
 from tidegate.producer.kafka.membership import KafkaMembership
@@ -45,7 +44,12 @@ from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import RESERVED_HINT
 from tidegate.schemas.errors import SchemaNotKept
-from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, StreamStarted
+from tidegate.schemas.progress import (
+    PROGRESS_VERSION,
+    DataTopic,
+    ProgressRecord,
+    StreamStarted,
+)
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.tables import TableSchema
@@ -358,3 +362,21 @@ def register_progress(found: Environment) -> dict[int, tuple[int, int]]:
         )
         for version in sorted(RECORD_SCHEMAS)
     }
+
+
+class RecordedStart:
+    """The end of a search whose record was read before the worker started.
+
+    The record is committed and never changes.  Whether it belongs to the topic of today, and not to
+    a former topic of that name, is found out by the worker's comparison of topic ids.
+    """
+
+    def __init__(self, record: ProgressRecord) -> None:
+        self._record = record
+
+    def poll(self, timeout_s: float = 0.0) -> tuple[ProgressRecord, bool]:  # noqa: ARG002 - the port's signature
+        """Return the record."""
+        return self._record, False
+
+    def close(self) -> None:
+        """Change nothing."""

@@ -23,10 +23,10 @@ from tidegate.producer.cli.environment import Environment, find_environment
 from tidegate.producer.cli.fleet_reader import FleetReader
 from tidegate.producer.cli.parts import Parts, prepare
 from tidegate.producer.cli.report import Progress, Report, no_progress
+from tidegate.producer.cli.sole_runs import Redriver, put_back_parked
 from tidegate.producer.cli.stream_states import Command, require_command
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.sole_workers import RedrivingWorker
-from tidegate.producer.driver.redriver import Redriver, put_back_parked
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.spanner.values import values_of_text
 from tidegate.producer.translation.parked_changes import ParkedKey, ParkedTranslator, Selection

@@ -23,8 +23,8 @@ from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.translator import EventTranslator
 from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.driver.log_lines import ParkedLog
 from tidegate.producer.driver.loop import FleetWorker
-from tidegate.producer.driver.parked_log import ParkedLog
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.kafka.backfill_topic import RequestFollower
 from tidegate.producer.observation.faults import ERRORS_PATH, RetriedFaults

@@ -21,8 +21,7 @@ from tidegate.producer.datastream_source.server_order import ServerOrder
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
 from tidegate.producer.description import StreamDescription
-from tidegate.producer.driver.clock import SystemClock
-from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.driver.runtime import SystemClock, TaskThread
 from tidegate.producer.ports import Catalogue, ChangeStream
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels

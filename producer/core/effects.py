@@ -21,10 +21,10 @@ class RecoverSlot:
 
 @dataclass(frozen=True, slots=True)
 class ReadAnnouncements:
-    """Return only the announcements among what this incarnation reads in an own slot from now on.
+    """Return only the announcements that this incarnation reads in an own slot from now on.
 
-    The rest of an own slot is what its owner wrote itself.  Only the position has to pass it: to
-    decode it would cost as much as to write it, for every commit.
+    The other records of an own slot were written by its owner.  Only the position has to pass them:
+    decoding them would cost as much as writing them, for every commit.
     """
 
     slot: int
@@ -45,8 +45,8 @@ class FindStreamStart:
 class StartQuery:
     """Start a change stream query; the empty token is the initial query.
 
-    A bounded stream is not read with a bounded query: only what lies past the bound proves that
-    nothing before it is missing.
+    A bounded stream is not read with a bounded query: only items past the bound prove that nothing
+    before it is missing.
     """
 
     token: str
@@ -55,12 +55,12 @@ class StartQuery:
     end_ns: int | None = None
     """Inclusive; only where the service requires an end, and the next query goes on."""
     resumption: Mapping[str, str] = field(default_factory=dict)
-    """For the position that it starts at: what a source of files has to read and not to return."""
+    """Records that a source of files has to read and not to return, for the start position."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopQuery:
-    """Stop a query; what it still delivers is ignored."""
+    """Stop a query; its later output is ignored."""
 
     token: str
     query_id: int
@@ -76,14 +76,14 @@ class ReleaseBudget:
 
 @dataclass(frozen=True, slots=True)
 class BeginTransaction:
-    """Begin a transaction; its fence uses the group's metadata as it is at this moment."""
+    """Begin a transaction; its fence uses the group's metadata of this moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishRecords:
     """Produce data records of one stream partition; their offsets belong to `slot`'s vector.
 
-    Those of parked changes belong to none.  The empty token: changes that are put back.
+    Offsets of parked changes belong to no vector.  The empty token: changes that are put back.
     """
 
     slot: int
@@ -130,7 +130,7 @@ class AbortTransaction:
 
 @dataclass(frozen=True, slots=True)
 class RestartProducer:
-    """Replace the producer by one with the same transactional id, which ends what was open."""
+    """Replace the producer by one with the same transactional id, which ends open transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +195,12 @@ class ReportStopped:
     token: str
     error: TidegateError
     watermark_us: int
-    """What was read up to here is published, or will be."""
+    """Records up to here are published, or will be."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportWaiting:
-    """Report to the operator how many stream partitions are not read; all 0: none any more."""
+    """Report to the operator how many stream partitions are not read; all 0: no longer any."""
 
     queued: int
     paused: int

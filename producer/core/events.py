@@ -61,7 +61,7 @@ class SlotRecoveryStarted:
     slot: int
     incarnation: int
     committed_offset: int | None
-    """Where the group's last fence in this slot said to read from; None without one."""
+    """The offset of the group's last fence in this slot; None without one."""
     end_offset: int
     """The slot's end when reading started, open transactions included."""
 
@@ -88,7 +88,7 @@ class SlotPositionAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class SlotOutOfRange:
-    """The log of an own slot does not hold the offset that is to be read next.
+    """The log of an own slot does not contain the next offset to read.
 
     The client reads nothing more of this slot by itself.
     """
@@ -100,7 +100,7 @@ class SlotOutOfRange:
 
 
 SlotReading: TypeAlias = SlotRecoveryStarted | ProgressRead | SlotPositionAdvanced | SlotOutOfRange
-"""What reading an own slot brings; void for a slot with another incarnation."""
+"""The events of reading an own slot; void for a slot with another incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class QueryFailed:
 
 @dataclass(frozen=True, slots=True)
 class QueryPaused:
-    """A query's reader waits for bytes, or for a schema: it may be silent as long as that takes."""
+    """A query's reader waits for bytes, or for a schema, and may be silent meanwhile."""
 
     token: str
     query_id: int
@@ -155,14 +155,14 @@ class QueryPaused:
 
 @dataclass(frozen=True, slots=True)
 class QueryResumed:
-    """A query's reader waits no longer, or received bytes that complete no record yet."""
+    """A query's reader has stopped waiting, or received bytes that complete no record yet."""
 
     token: str
     query_id: int
 
 
 ReaderOutput: TypeAlias = RecordsRead | QueryPaused | QueryResumed | QueryEnded | QueryFailed
-"""What a query's reader delivers."""
+"""The output of a query's reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Delivered:
 
 
 class DeliveryFault(Enum):
-    """Why a message was refused, as far as that decides what follows."""
+    """The kind of a refusal, which decides what follows."""
 
     TRANSIENT = "transient"
     """The same message may pass later."""
@@ -198,7 +198,7 @@ class DeliveryFailure:
     reason: str
     """Kafka's name of the error, such as `MSG_SIZE_TOO_LARGE`."""
     slot: int
-    """The slot whose stream partitions the record is about."""
+    """The slot of the record's stream partition."""
     topic: str
     key: str
     size_bytes: int
@@ -206,7 +206,7 @@ class DeliveryFailure:
     commit_timestamp_us: int | None = None
     """None for a progress record."""
     limit_bytes: int | None = None
-    """The topic's limit as it was known; None if it is not."""
+    """The topic's limit, as read last; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class TransactionCommitted:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAborted:
-    """The open transaction was aborted and left nothing behind."""
+    """The open transaction was aborted, and nothing of it remains."""
 
     reason: str
     failure: DeliveryFailure | None = None
@@ -265,7 +265,7 @@ class GroupDescribed:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the broker describes it."""
+    """A topic in the broker's description."""
 
     topic: str
     topic_id: str | None
@@ -294,9 +294,9 @@ class TableFound:
 
 @dataclass(frozen=True, slots=True)
 class RootSlotRead:
-    """The root's slot, which every worker reads from its beginning, held records for all of them.
+    """Records for all workers were read in the root's slot, from its beginning.
 
-    They are about later tables and what operators want.
+    They are about later tables and operators' commands.
     """
 
     records: tuple[ProgressRecord, ...]
@@ -304,37 +304,37 @@ class RootSlotRead:
     is_at_end: bool
     """Whether the slot's end has been reached at least once."""
     begin: int = 0
-    """The slot's offsets from here to before `end` were read, and what was not wanted left out."""
+    """The slot's offsets from here to before `end` were read; other records are left out."""
     end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRead:
-    """How far the slots of the whole fleet are, as the progress topic says."""
+    """The progress of the whole fleet's slots, from the progress topic."""
 
     lowest_us: Mapping[int, int | None]
-    """Slot -> the lowest published watermark of what can move in it; None: nothing can.
+    """Slot -> the lowest published watermark of its stream partitions that can move, or None.
 
-    Only slots where it has changed.
+    Only slots whose value has changed.
     """
     is_current: bool
     """Whether each slot was just read to its end and has a heartbeat in effect."""
     published: tuple[tuple[str, int], ...] = ()
-    """What `AwaitSources` waited for and has come true, each once."""
+    """The entries of `AwaitSources` that are published now, each once."""
     has_stopped: bool = False
     """Whether a stream partition of the fleet is stopped."""
 
 
 TopicEvent: TypeAlias = TopicsObserved | TableFound | RootSlotRead
-"""What concerns the stream's topics, beside other things."""
+"""The events that concern the stream's topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessDenied:
-    """Kafka refuses a right that reading the own slots needs; trying again changes nothing."""
+    """Kafka refuses a right that reading the own slots needs; another attempt changes nothing."""
 
     resource: str
-    """What the right is missing on, such as `group bank-fleet`."""
+    """The resource of the missing right, such as `group bank-fleet`."""
     reason: str
     """The client's own text."""
 
@@ -348,9 +348,9 @@ class AccessDenied:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReadLost:
-    """A slot that is read beside the own ones does not hold what is to be read next.
+    """A slot that is read in addition to the own ones does not contain the next offset.
 
-    Nothing more is read of it: what was read before would be believed a second time.
+    Nothing more is read of it: its earlier records would be counted a second time.
     """
 
     error: ProgressLost
@@ -368,10 +368,10 @@ class ReadInterrupted:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """Commit what was read, release all slots, stop."""
+    """Commit the records that were read, release all slots, stop."""
 
     leaves_group: bool = False
-    """Whether the worker leaves its group, so that others get its slots at once."""
+    """Whether the worker leaves its group, so that other workers get its slots at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +382,7 @@ class RedriveBegan:
     """
 
     keys: frozenset[int]
-    """As `schemas.checksums.parked_key` names them; no key that stays parked has one of these."""
+    """Hashes of `schemas.checksums.parked_key`; no key that stays parked has one of these."""
 
 
 @dataclass(frozen=True, slots=True)

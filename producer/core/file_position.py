@@ -1,12 +1,12 @@
 """The position of a stream partition that reads files: which records of which files are published.
 
 It has the stored form of `core.position`, a watermark and a boundary, and other rules.  Files come
-in any order, so the watermark says nothing of them: it is what the source states of event times.
-The boundary names each file that may be met again, with the number of its last record, and behind a
-slash its place in the order of reading, its turn; a file that was read in parts, with others in
-between, has both for each part, with commas between them.  Files of minutes before `CLOSED` are not
-met again, unless the boundary names them.  What is known of the source of the files stands under
-`SOURCE`: it outlives all of them.
+in any order, so the watermark does not depend on them: it is the source's statement about event
+times.  The boundary names each file that may be met again, with the number of its last record and,
+after a slash, its place in the order of reading, its turn; a file that was read in parts, with
+other files in between, has both for each part, with commas between them.  Files of minutes before
+`CLOSED` are not met again, unless the boundary names them.  The entry `SOURCE` describes the source
+of the files, and outlives all of them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ SOURCE = ":source"
 """In a boundary: the kind of the source, then `/` and the base name of MySQL's log, if known."""
 
 REFUSED = "!"
-"""Behind the name of a file in a boundary: the record from which on the file was refused.
+"""After the name of a file in a boundary: the record from which on the file was refused.
 
-Apart from its records: once it is whole, that record is one that was not published.
+The entry is separate from that of the file's records: once the file is complete, that record is
+still unpublished.
 """
 
 PARTS_MAX = 100
-"""Parts of a file in a boundary; of more, the first one is joined to the one behind it."""
+"""Parts of a file in a boundary; beyond these, the first part is joined to the second."""
 
 
 class FilePosition(Position):
@@ -60,7 +61,7 @@ class FilePosition(Position):
         return FilePosition(self.watermark_us, {**left, CLOSED: str(record.first_open_minute)})
 
     def through(self, at_us: int) -> FilePosition:
-        """Return the position when all of an instant was returned; files stay what they are."""
+        """Return the position when all of an instant was returned; files are not changed."""
         if at_us <= self.watermark_us:
             return self
         return FilePosition(at_us, self.boundary)
@@ -85,7 +86,7 @@ class FilePosition(Position):
 
 
 def parts_of(entry: str) -> list[tuple[int, int]]:
-    """Return what a boundary has of a file: the last record of each part, and the part's turn."""
+    """Return a file's entry in a boundary: the last record of each part, and the part's turn."""
     parts = (part.partition("/") for part in entry.split(","))
     return [(int(record), int(turn)) for record, _, turn in parts]
 
@@ -97,8 +98,8 @@ def _last_record(entry: str) -> int:
 def _with_part(entry: str, part: str) -> str:
     """Return an entry of a file after one more record, which belongs to the last part or a new one.
 
-    The first parts are joined: the events of those are the first whose times are over, and then
-    their order has no effect.
+    The first parts are joined: the times of their events are over first, and then their order has
+    no effect.
     """
     if not entry:
         return part

@@ -1,21 +1,19 @@
-"""Watches the worker's place in the consumer group, and decides when to rejoin.
+"""The worker's place in the consumer group: when to rejoin, and when to replace the client.
 
-Slots without an owner.
-
-A rebalance may revoke slots from a static member that dies before it has joined again without
-them.  A process that comes back under its name gets its place without a rebalance: the group is
-stable, and the slots stay unassigned until something starts a rebalance.  So a member leaves and
-joins again.
+Slots without an owner: a rebalance may revoke slots from a static member that dies before it has
+joined again without them.  A process that comes back under its name gets its place without a
+rebalance: the group is stable, and the slots stay unassigned until the next rebalance.  So a member
+leaves and joins again.
 
 One member acts, so that a fleet does not start many rebalances for one slot: the one with the
 fewest slots, as it disturbs least; the next one only if nothing has changed after another pause.
-A rebalance in progress looks the same for a moment, since slots that are released have no owner
-until their next one has joined again.  Hence the patience.
+A rebalance in progress looks the same for a moment, since released slots have no owner until their
+next one has joined again.  Therefore a member waits before it acts.
 
-A worker that is not in the group.  A Kafka client whose session timed out while its broker was away
-has been seen never to join again, without an error: the others did its work, and this worker did
-nothing for as long as it ran.  A client that is well is a member, also while a rebalance lasts; one
-that is absent for long is replaced by a new one, whatever the state of the group.
+A worker that is not in the group: a Kafka client whose session timed out while its broker was away
+has been seen never to join again, without an error: the other workers did its work, and this worker
+did nothing for as long as it ran.  A client that works is a member, also while a rebalance lasts; a
+client that is absent for long is replaced by a new one, whatever the state of the group.
 """
 
 from __future__ import annotations
@@ -32,17 +30,16 @@ class WatchLimits:
     """How long slots stay unassigned, or a worker absent, before the worker acts."""
 
     patience_us: int = 30_000_000
-    """The same slots must be unassigned for so long, or the worker absent; a worker releases slots,
+    """How long the same slots must be unassigned, or the worker absent; a worker releases slots,
     and joins, within seconds."""
     pause_us: int = 60_000_000
     """Between two rejoins of one worker, and between one member's turn and the next one's."""
 
 
 class GroupWatch:
-    """What one worker knows of unassigned slots and of its own absence, and since when."""
+    """The unassigned slots and the absence of one worker, and since when it has seen them."""
 
     def __init__(self, *, worker: str, slots: int, limits: WatchLimits) -> None:
-        """Start without a description; `slots` is how many slots there are."""
         self._worker = worker
         self._slots = slots
         self._limits = limits
@@ -56,7 +53,7 @@ class GroupWatch:
     def handle(
         self, event: GroupDescribed, *, now_us: int
     ) -> RejoinGroup | ReplaceGroupClient | None:
-        """Return what to do about a description: nothing, or what this worker's turn is to do."""
+        """Return what this worker has to do about a description; None: nothing."""
         if self._is_absent_too_long(event, now_us):
             self._absent_since_us = None  # the new client gets as long
             return ReplaceGroupClient()

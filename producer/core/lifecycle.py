@@ -36,6 +36,10 @@ class SlotPhase(Enum):
     GONE = "released or lost"
 
 
+LEAVING = frozenset({SlotPhase.REVOKING, SlotPhase.RELEASING})
+"""The phases in which the group waits for a slot's release."""
+
+
 class SlotChange(Enum):
     """Why a slot changes its phase."""
 

@@ -1,12 +1,12 @@
-"""What operators want of a running worker, as the root's slot says: pause, resume, leave.
+"""Operators' commands to a running worker, read from the root's slot: pause, resume, leave.
 
 Every worker reads that slot from its beginning, and the control with the highest number holds: they
 are numbered in the order of their offsets.  Reading never moves backwards: a drain that was read
-again would be taken for a new one.  A worker that starts on a paused stream has to know that before
-it reads anything, so no query starts before the slot was read to its end once.
+again would count as a new one.  A worker that starts on a paused stream has to know that before it
+reads anything, so no query starts before the slot was read to its end once.
 
-A drain holds for the process that runs when it is read.  What lies before the end that the worker
-reached first was there when it started, and was meant for its predecessor.
+A drain holds for the process that runs when it is read.  Drains before the end that the worker
+reached first were there when it started, and were meant for its predecessor.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ class OperatorCommands:
     """The commands that one worker has read."""
 
     def __init__(self, worker: str) -> None:
-        """Start without a record, and without an epoch."""
         self._worker = worker
         self._epoch: str | None = None
         self._is_at_end = False
         self._controls: dict[str, StreamControl] = {}
-        """The newest of each epoch: records may be read before the worker knows its own."""
+        """The newest control of each epoch: records may be read before the epoch is known."""
         self._position = 0
         """The next offset of the root's slot."""
         self._awaited = 0
-        """The number of the newest control that somebody is known to obey."""
+        """The number of the newest control that a slot's owner obeys, as far as it was read."""
         self.is_drained = False
         """Whether this process is to leave the fleet."""
 
@@ -68,7 +67,7 @@ class OperatorCommands:
         self._position = max(self._position, event.end)
 
     def handle(self, event: on.RootSlotRead) -> None:
-        """Take what was read of the root's slot."""
+        """Add records of the root's slot."""
         for record in event.records:
             body = record.body
             if isinstance(body, StreamControl):
@@ -80,12 +79,12 @@ class OperatorCommands:
         self._is_at_end |= event.is_at_end
 
     def await_control(self, number: int) -> None:
-        """Let no query run before a control was read that is known from a slot's owner.
+        """Let no query run before a control was read that a slot's owner obeys.
 
-        A slot that is paused stays so when it goes over to a worker that has not read of the pause.
+        A paused slot stays paused when it goes over to a worker that has not read the pause.
         """
         self._awaited = max(self._awaited, number)
 
     def open(self, epoch: str) -> None:
-        """Take the epoch, whose commands hold."""
+        """Set the epoch whose commands hold."""
         self._epoch = epoch

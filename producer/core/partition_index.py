@@ -1,28 +1,277 @@
-"""What a worker has to find among its stream partitions, kept up to date as they change.
+"""An index of a worker's stream partitions, and the schedule of their queries.
 
-A stream partition that changes enters itself in `changed`; the next question brings the index up to
-date for those, and for no other.  So an event costs work in proportion to what it changes, however
-many stream partitions the worker owns.  `check_invariants` computes everything again from the slots
-and compares.
+Both are kept up to date as stream partitions change.  A stream partition that changes enters itself
+in `PartitionIndex.changed`; the next question updates the index for these only.  So an event costs
+work in proportion to what it changes, however many stream partitions the worker owns.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidegate.lineage.keyed_heap import KeyedHeap
-from tidegate.producer.core.lifecycle import PartitionState, SlotPhase
-from tidegate.producer.core.query_scheduler import Decision, QueryScheduler, SchedulerLimits
+from tidegate.producer.core.lifecycle import PartitionChange, PartitionState, SlotPhase
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.schemas.errors import TidegateError, invariant
 from tidegate.schemas.topics import slot_of
 
+OPEN_QUERIES_MAX = 10_000
+"""The number that one worker's core was measured with: a limit, and not a target."""
+_LOOK_EVERY_US = 100_000
+"""How often turns and drift are compared; a free query is given away at once."""
+_PAUSE_MIN_US = 1_000_000
+"""A pause is not shorter, unless it holds up the slowest: each end of one costs a query."""
+_MOVABLE = frozenset(
+    {
+        PartitionState.SCHEDULED,
+        PartitionState.QUEUED,
+        PartitionState.RUNNING,
+        PartitionState.PAUSED,
+    }
+)
+"""The states in which this worker can move the watermark by reading."""
+
+
+class Decision(NamedTuple):
+    """A change of one stream partition."""
+
+    token: str
+    change: PartitionChange
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """How many queries run, and for how long."""
+
+    open_max: int = OPEN_QUERIES_MAX
+    """How many queries run at the same time, the initial query not counted."""
+    turn_us: int = 5_000_000
+    """A query runs at least this time before it makes way for another."""
+    drift_us_max: int = 0
+    """How far one stream partition may be read ahead of the fleet's slowest; 0: any distance."""
+
+
+class QueryScheduler:
+    """The stream partitions of a worker that have a query or wait for one.
+
+    At most `open_max` queries run.  The other due stream partitions are QUEUED, and the one with
+    the lowest read watermark starts first: the watermark waits for it, and its position expires
+    first.  A queued stream partition stays in its slot's snapshots, so it holds the watermark as a
+    running one does.
+
+    Queries have no end, so a full set of them would keep the others out for good.  A query that has
+    had its turn is stopped once a queued stream partition has a lower watermark than its own; the
+    highest watermark goes first.  A turn is over when it has lasted `turn_us` and has moved the
+    stream partition: a turn without progress would be spent again and again.
+
+    With `drift_us_max` a stream partition that is read further than this ahead of the slowest one
+    is PAUSED: its records could not be released, and would only wait in the gate.  It gives its
+    query back, and is queued again once it is ahead by half of that or less.  The slowest one is
+    that of the fleet: in this worker the least read watermark, in the others the least published
+    one (`others_us`), in both cases among those that their worker can move.  A stream partition
+    that is STOPPED, or waits for its parents, holds up no other.  The slowest one is never paused,
+    so it moves on, and the others with it.
+
+    Every stream partition gets a turn: the watermark of a queued one does not move, and a running
+    one moves on or gives its query back, because a failed query waits before it is repeated and a
+    silent one counts as failed.  So the running ones get ahead of the queued ones.
+
+    The scheduler's state comes from `put` and `discard`.  `decide` changes nothing that they have
+    to report again: its caller carries out a decision, reports the change, and asks for the next
+    one.
+    """
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self.others_us: int | None = None
+        """The least published watermark in other workers' slots; None if it is not known."""
+        self._limits = limits
+        self._queued = KeyedHeap()
+        """By read watermark."""
+        self._running: dict[str, int] = {}
+        """The read watermark of each."""
+        self._began_with: dict[str, int] = {}
+        """The read watermark that each running query started from."""
+        self._turns = KeyedHeap()
+        """Running stream partitions by the time when their turn is checked."""
+        self._served = KeyedHeap()
+        """Running stream partitions after their turn; the highest read watermark comes first."""
+        self._moved: set[str] = set()
+        """Members of `_served` that have moved since the last check."""
+        self._paused = KeyedHeap()
+        """By read watermark."""
+        self._paused_since: dict[str, int] = {}
+        self._movable = KeyedHeap()
+        """By read watermark; as the next two, only with a limit of the drift."""
+        self._ahead = KeyedHeap()
+        """Running stream partitions; the highest read watermark comes first."""
+        self._reads: dict[str, int] = {}
+        """Stream partitions that have moved since `_movable` and `_ahead` were updated."""
+        self._look_at_us = 0
+
+    # ------------------------------------------------------------ changes
+
+    def put(self, token: str, state: PartitionState, read_us: int) -> None:
+        """Record a stream partition's state and read watermark."""
+        if state is PartitionState.RUNNING:
+            self._running[token] = read_us
+            if token in self._served.keys:
+                self._moved.add(token)
+        elif token in self._running:
+            self._end(token)
+        if state is PartitionState.QUEUED:
+            self._queued.set(token, read_us)
+        else:
+            self._queued.discard(token)
+        if not self._limits.drift_us_max:
+            return
+        if state is PartitionState.PAUSED:
+            self._paused.set(token, read_us)
+        else:
+            self._paused.discard(token)
+            self._paused_since.pop(token, None)
+        if state in _MOVABLE:
+            self._reads[token] = read_us
+        else:
+            self._reads.pop(token, None)
+            self._movable.discard(token)
+
+    def discard(self, token: str) -> None:
+        """Forget a stream partition, if it is known."""
+        self._queued.discard(token)
+        self._paused.discard(token)
+        self._paused_since.pop(token, None)
+        self._movable.discard(token)
+        self._reads.pop(token, None)
+        if token in self._running:
+            self._end(token)
+
+    def _end(self, token: str) -> None:
+        del self._running[token]
+        self._began_with.pop(token, None)
+        self._turns.discard(token)
+        self._served.discard(token)
+        self._moved.discard(token)
+        self._ahead.discard(token)
+
+    # ------------------------------------------------------------ decisions
+
+    def decide(self, now_us: int) -> Decision | None:
+        """Return the next decision; None: nothing more until time passes or something changes."""
+        decision = self._give_query(now_us)
+        if decision is None and now_us >= self._look_at_us:
+            decision = self._align(now_us) or self._end_turn(now_us)
+            if decision is None:
+                self._look_at_us = now_us + _LOOK_EVERY_US
+        return decision
+
+    def _give_query(self, now_us: int) -> Decision | None:
+        first = self._queued.first()
+        if first is None or len(self._running) >= self._limits.open_max:
+            return None
+        read_us, token = first
+        slowest_us = self._slowest_us()
+        if slowest_us is not None and read_us > slowest_us + self._limits.drift_us_max:
+            return self._pause(token, now_us)
+        self._began_with[token] = read_us
+        self._turns.set(token, now_us + self._limits.turn_us)
+        return Decision(token, PartitionChange.QUERY_STARTED)
+
+    # ------------------------------------------------------------ drift
+
+    def _slowest_us(self) -> int | None:
+        """Return the least watermark of the fleet; None if the worker has nothing to compare."""
+        for token, read_us in self._reads.items():
+            self._movable.set(token, read_us)
+            if token in self._running:
+                self._ahead.set(token, -read_us)
+        self._reads.clear()
+        first = self._movable.first()
+        if first is None:
+            return None
+        return first[0] if self.others_us is None else min(first[0], self.others_us)
+
+    def _align(self, now_us: int) -> Decision | None:
+        slowest_us, drift_us = self._slowest_us(), self._limits.drift_us_max
+        if slowest_us is None:
+            return None
+        furthest = self._ahead.first()
+        if furthest is not None and -furthest[0] > slowest_us + drift_us:
+            return self._pause(furthest[1], now_us)
+        return self._resume(slowest_us, now_us)
+
+    def _pause(self, token: str, now_us: int) -> Decision:
+        self._paused_since[token] = now_us
+        return Decision(token, PartitionChange.PAUSED)
+
+    def _resume(self, slowest_us: int, now_us: int) -> Decision | None:
+        first = self._paused.first()
+        if first is None or first[0] > slowest_us + self._limits.drift_us_max // 2:
+            return None
+        read_us, token = first
+        is_over = now_us >= self._paused_since[token] + _PAUSE_MIN_US
+        is_due = is_over or read_us <= slowest_us
+        return Decision(token, PartitionChange.RESUMED) if is_due else None
+
+    # ------------------------------------------------------------ turns
+
+    def _end_turn(self, now_us: int) -> Decision | None:
+        first = self._queued.first()
+        if first is None:
+            return None
+        self._look(now_us)
+        furthest = self._served.first()
+        if furthest is not None and first[0] < -furthest[0]:
+            return Decision(furthest[1], PartitionChange.TURN_ENDED)
+        return None
+
+    def _look(self, now_us: int) -> None:
+        """Update whose turn is over, and the read watermarks of those that had their turn."""
+        for token in self._turns.pop_through(now_us):
+            if self._running[token] > self._began_with[token]:
+                self._served.set(token, -self._running[token])
+            else:
+                self._turns.set(token, now_us + self._limits.turn_us)
+        for token in self._moved:
+            self._served.set(token, -self._running[token])
+        self._moved.clear()
+
+    def check_invariants(self, known: Mapping[str, tuple[PartitionState, int]]) -> None:
+        """Raise InvariantViolation unless the scheduler agrees with (state, read watermark)."""
+        for state, held in (
+            (PartitionState.QUEUED, self._queued.keys),
+            (PartitionState.RUNNING, self._running),
+            (PartitionState.PAUSED, self._paused.keys),
+        ):
+            expected = {
+                token: read_us for token, (actual, read_us) in known.items() if actual is state
+            }
+            message = f"scheduler differs in what is {state.name}"
+            differing = sorted(held.items() ^ expected.items())
+            invariant(held == expected, message, tokens=differing)
+        running = self._running.keys()
+        has_turn = self._turns.keys.keys() | self._served.keys.keys()
+        invariant(has_turn == running, "a query without a turn", tokens=sorted(running ^ has_turn))
+        is_bounded = len(running) <= self._limits.open_max
+        invariant(is_bounded, "more queries than may run", running=len(running))
+        if self._limits.drift_us_max:
+            self._slowest_us()
+            reads = {
+                token: read_us for token, (state, read_us) in known.items() if state in _MOVABLE
+            }
+            differing = sorted(reads.items() ^ self._movable.keys.items())
+            invariant(not differing, "scheduler differs in what can move", tokens=differing)
+            ahead = {token: -read_us for token, read_us in self._ahead.keys.items()}
+            invariant(ahead == self._running, "scheduler differs in what is ahead", ahead=ahead)
+            is_noted = self._paused_since.keys() == self._paused.keys.keys()
+            invariant(is_noted, "a pause without a beginning", paused=sorted(self._paused.keys))
+
 
 class _Facts(NamedTuple):
-    """What the index holds of one stream partition."""
+    """The indexed values of one stream partition."""
 
     state: PartitionState
     has_news: bool
@@ -30,7 +279,6 @@ class _Facts(NamedTuple):
     published_us: int
     read_us: int
     retry_at_us: int
-    parked_keys: int
 
     @classmethod
     def of(cls, partition: StreamPartition) -> _Facts:
@@ -41,31 +289,31 @@ class _Facts(NamedTuple):
             partition.published.watermark_us,
             partition.read.watermark_us,
             partition.retry_at_us,
-            len(partition.published_parked.keys),
         )
 
 
 class PartitionIndex:
-    """The stream partitions of a worker, by what they need; `slots` is how many slots there are."""
+    """The stream partitions of a worker, by what they need; `slots` is the number of all slots.
+
+    `check_invariants` computes everything again from the slots and compares.
+    """
 
     def __init__(self, slots: int, limits: SchedulerLimits | None = None) -> None:
-        """Start without stream partitions."""
         self._slots = slots
         limits = limits or SchedulerLimits()
         self.limits_drift = limits.drift_us_max > 0
         """Whether the scheduler compares stream partitions with the slowest one."""
         self._scheduler = QueryScheduler(limits)
         self.changed: dict[str, StreamPartition] = {}
-        """Those that changed since the last question, by token."""
+        """The stream partitions that changed since the last question, by token."""
         self._facts: dict[str, _Facts] = {}
         self._news: dict[int, dict[str, StreamPartition]] = {}
         self._pending_bytes = 0
-        self._parked_keys = 0
         self._states: Counter[PartitionState] = Counter()
         self._stopped: dict[str, TidegateError] = {}
         self._published = KeyedHeap()
         self._scheduled = KeyedHeap()
-        """SCHEDULED ones by the time of their next query."""
+        """SCHEDULED stream partitions by the time of their next query."""
 
     # ------------------------------------------------------------ questions
 
@@ -81,12 +329,6 @@ class PartitionIndex:
         return self._pending_bytes
 
     @property
-    def parked_keys(self) -> int:
-        """The parked keys, each as often as a stream partition has it."""
-        self._update()
-        return self._parked_keys
-
-    @property
     def states(self) -> Mapping[PartitionState, int]:
         """How many stream partitions are in each state; 0 for a state that is missing."""
         self._update()
@@ -94,7 +336,7 @@ class PartitionIndex:
 
     @property
     def stopped(self) -> Mapping[str, TidegateError]:
-        """The stopped stream partitions, and what stopped each."""
+        """The stopped stream partitions, each with its error."""
         self._update()
         return self._stopped
 
@@ -138,19 +380,17 @@ class PartitionIndex:
             self._replace(partition, None if is_gone else _Facts.of(partition))
 
     def _replace(self, partition: StreamPartition, new: _Facts | None) -> None:
-        """Replace what is known of a stream partition; None: it is no longer the worker's."""
+        """Replace the values of a stream partition; None: it is no longer the worker's."""
         token = partition.child.token
         slot = slot_of(token, self._slots)
         old = self._facts.pop(token, None)
         if old is not None:
             self._states[old.state] -= 1
             self._pending_bytes -= old.pending_bytes
-            self._parked_keys -= old.parked_keys
         if new is not None:
             self._facts[token] = new
             self._states[new.state] += 1
             self._pending_bytes += new.pending_bytes
-            self._parked_keys += new.parked_keys
         news = self._news.setdefault(slot, {})
         if new is not None and new.has_news:
             news[token] = partition
@@ -174,7 +414,7 @@ class PartitionIndex:
             self._scheduler.put(token, new.state, new.read_us)
 
     def check_invariants(self, slots: Iterable[Slot]) -> None:
-        """Raise InvariantViolation if the index differs from what the slots hold."""
+        """Raise InvariantViolation if the index differs from the slots."""
         self._update()
         slots = list(slots)
         held = {token: p for slot in slots for token, p in slot.tokens.items()}
@@ -187,17 +427,15 @@ class PartitionIndex:
             is_equal = self._news.get(slot.number, {}).keys() == news
             invariant(is_equal, "index differs in what has news", slot=slot.number)
             self._check_scheduled(slot)
-        size = sum(one.pending_bytes for one in facts.values())
+        size = sum(values.pending_bytes for values in facts.values())
         invariant(self._pending_bytes == size, "index differs in pending bytes", size=size)
-        keys = sum(one.parked_keys for one in facts.values())
-        invariant(self._parked_keys == keys, "index differs in parked keys", keys=keys)
-        states = Counter(one.state for one in facts.values())
+        states = Counter(values.state for values in facts.values())
         invariant(+self._states == states, "index differs in the counts of states", states=states)
         stopped = {t for t, p in held.items() if p.state is PartitionState.STOPPED}
         invariant(self._stopped.keys() == stopped, "index differs in what stopped", stopped=stopped)
-        least_us = min((one.published_us for one in facts.values()), default=None)
+        least_us = min((values.published_us for values in facts.values()), default=None)
         invariant(self.watermark_us == least_us, "index differs in the watermark", least=least_us)
-        reads = {token: (one.state, one.read_us) for token, one in facts.items()}
+        reads = {token: (values.state, values.read_us) for token, values in facts.items()}
         self._scheduler.check_invariants(reads)
 
     def _check_scheduled(self, slot: Slot) -> None:

@@ -20,8 +20,7 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.lifecycle import PartitionChange, PartitionState
-from tidegate.producer.core.partition_index import PartitionIndex
-from tidegate.producer.core.query_scheduler import SchedulerLimits
+from tidegate.producer.core.partition_index import PartitionIndex, SchedulerLimits
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.errors import (
     IncompatibleChange,

@@ -1,13 +1,13 @@
 """One slot of a worker: its recovery from the log, its tokens, its vector, its next snapshot.
 
 A slot is a snapshot plus the announcements after the snapshot's `includes`.  Announcements enter
-only through reading the slot, in offset order, and those that this worker wrote too: counting its
-own at once would skip another worker's that is still in an open transaction before it.
+only through reading the slot, in offset order, including those that this worker wrote: counting
+its own at once would skip another worker's that is still in an open transaction before it.
 
 Every assignment, and every recovery after an unknown outcome, is a new incarnation; events of an
 older one are ignored.  `core.lifecycle` holds the phases of an incarnation.
 
-Within an incarnation reading never moves backwards.  An announcement that were read a second time
+Within an incarnation reading never moves backwards: an announcement that is read a second time
 would bring back a stream partition that has finished since.
 """
 
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tidegate.producer.core.lifecycle import (
+    LEAVING,
     SLOT_TRANSITIONS,
     SlotChange,
     SlotPhase,
@@ -52,7 +53,7 @@ US_PER_MINUTE = 60_000_000
 
 @dataclass(slots=True)
 class _Recovery:
-    """What was read so far, by epoch, since the epoch may not be known yet."""
+    """The records read so far, by epoch, since the epoch may not be known yet."""
 
     end_offset: int
     committed_offset: int | None
@@ -60,7 +61,7 @@ class _Recovery:
     versions: dict[str, int] = field(default_factory=dict)
     """The version of the newest record in each chain."""
     broken: dict[str, SchemaError] = field(default_factory=dict)
-    """Why what followed a chain did not continue it."""
+    """The error of the first changes that did not continue a chain."""
     announced: list[tuple[int, str, PartitionAnnounced]] = field(default_factory=list)
     started: ProgressRecord | None = None
     paused: dict[str, int] = field(default_factory=dict)
@@ -96,10 +97,10 @@ class Slot:
         self.vector: dict[tuple[str, int], int] = {}
         self.heartbeat = HeartbeatWriter(number, heartbeats or HeartbeatLimits())
         self.paused_by: int | None = None
-        """The number of the newest pause that an owner has said to obey, as far as it is known."""
+        """The number of the newest pause that an owner obeys, as far as it was read."""
         self._assembler = ProgressAssembler()
         self._unsaid: set[str] = set()
-        """Tokens that stopped after the newest heartbeat, or that it calls stopped and are not."""
+        """Tokens that have stopped, or were restored as stopped, since the newest heartbeat."""
         self._recovery: _Recovery | None = None
 
     def move(self, change: SlotChange) -> None:
@@ -109,7 +110,7 @@ class Slot:
     @property
     def is_leaving(self) -> bool:
         """Whether the group waits for this slot's release."""
-        return self.phase in (SlotPhase.REVOKING, SlotPhase.RELEASING)
+        return self.phase in LEAVING
 
     # ------------------------------------------------------------ recovery
 
@@ -166,9 +167,9 @@ class Slot:
         return None if self._recovery is None else self._recovery.started
 
     def own(self, epoch: str) -> None:
-        """End the recovery: the tokens are the epoch's last snapshot and what came after it.
+        """End the recovery: the tokens are those of the last snapshot and of later announcements.
 
-        Raises ProgressLost if a fence was committed, and no snapshot follows where it points to.
+        Raises ProgressLost if a fence was committed, and no snapshot follows its offset.
         """
         recovery, self._recovery = self._recovery, None
         if recovery is None or self.position < recovery.end_offset:
@@ -251,7 +252,7 @@ class Slot:
                 pass  # a completion marker adds nothing to the snapshot
 
     def _continue(self, recovery: _Recovery, epoch: str, changes: SlotChanges) -> None:
-        """Add changes to a chain; only what the slot ends with has to be whole."""
+        """Add changes to a chain; only the last chain of the slot has to be complete."""
         try:
             if epoch not in recovery.broken:
                 recovery.chains[epoch].add(changes)
@@ -297,9 +298,9 @@ class Slot:
             self.heartbeat.change(token, partition)
 
     def note_stop(self, token: str) -> None:
-        """Take note that a stream partition stopped: a heartbeat is due that says so.
+        """Record that a stream partition stopped, so that a heartbeat is due.
 
-        Until then other workers wait for it.
+        Until then other workers wait for the stream partition.
         """
         partition = self.tokens.get(token)
         if partition is not None:
@@ -337,9 +338,8 @@ class Slot:
     ) -> Heartbeat:
         """Return the heartbeat that is true once the publications, at `written`, are committed.
 
-        `given` are offsets that other slots of the worker are known to have got before.
-
-        Raises TopicsChangedError if a topic partition gave an offset that it had given before.
+        `given` are the last offsets of earlier commits by other slots of the worker.  Raises
+        TopicsChangedError if a topic partition gave an offset that it had given before.
         """
         entries = {(o.topic, o.topic_partition): o.offset for o in written}
         others = {} if given is None else given
@@ -360,10 +360,7 @@ class Slot:
     def confirm(
         self, heartbeat: Heartbeat, offset: int, publications: dict[str, Publication]
     ) -> list[tuple[str, int]]:
-        """Apply a committed heartbeat, `offset` is its first.
-
-        Returns the bytes that it releases, by token.
-        """
+        """Apply a committed heartbeat, which begins at `offset`; return the bytes to release."""
         after = heartbeat.after
         invariant(after.revision == self.revision + 1, "revision skipped", slot=self.number)
         self.revision = after.revision

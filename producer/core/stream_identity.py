@@ -57,16 +57,16 @@ class StreamIdentity:
         between topic partitions.  Those of later tables are compared by `core.stream_topics`.
         """
         names = ("stream", "dialect", "group", "slots", "progress_topic_id", "timestamps")
-        found = _differences(recorded, {name: getattr(self, name) for name in names})
-        found += _filter_differences(recorded, self.filters)
+        differences = _differences(recorded, {name: getattr(self, name) for name in names})
+        differences += _filter_differences(recorded, self.filters)
         current = {topic.topic: topic for topic in self.topics}
-        found += [
+        differences += [
             f"topic: recorded {topic}, now {current[topic.topic]}"
             for topic in recorded.topics
             if current.get(topic.topic, topic) != topic
         ]
-        if found:
-            raise StreamChangedError(found)
+        if differences:
+            raise StreamChangedError(differences)
 
 
 def require_settings(
@@ -77,10 +77,10 @@ def require_settings(
     filters: tuple[str, ...] = (),
 ) -> None:
     """Raise StreamChangedError unless the settings are the recorded ones; the topics may follow."""
-    found = _differences(recorded, {"stream": stream, "timestamps": timestamps})
-    found += _filter_differences(recorded, filters)
-    if found:
-        raise StreamChangedError(found)
+    differences = _differences(recorded, {"stream": stream, "timestamps": timestamps})
+    differences += _filter_differences(recorded, filters)
+    if differences:
+        raise StreamChangedError(differences)
 
 
 def _differences(recorded: StreamStarted, current: Mapping[str, object]) -> list[str]:
@@ -92,20 +92,17 @@ def _differences(recorded: StreamStarted, current: Mapping[str, object]) -> list
 
 
 def _filter_differences(recorded: StreamStarted, filters: tuple[str, ...]) -> list[str]:
-    """Compare what the producer's settings have put into `filters`."""
-    was, is_now = (_settings(some) for some in (recorded.filters, filters))
-    before, now = (
-        {one.removeprefix(PRODUCER_FILTER) for one in left_out(some) if _is_producers(one)}
-        for some in (recorded.filters, filters)
-    )
+    """Compare the entries that the producer's settings have added to `filters`."""
+    was, is_now = _settings(recorded.filters), _settings(filters)
+    before, now = _producer_filters(recorded.filters), _producer_filters(filters)
     return (
         [
             f"{name}: recorded {was[name]!r}, now {value!r}"
             for name, value in is_now.items()
             if was[name] != value
         ]
-        + [f"filter: recorded {one}, now without it" for one in sorted(before - now)]
-        + [f"filter: recorded without {one}, now with it" for one in sorted(now - before)]
+        + [f"filter: recorded {entry}, now without it" for entry in sorted(before - now)]
+        + [f"filter: recorded without {entry}, now with it" for entry in sorted(now - before)]
     )
 
 
@@ -114,10 +111,14 @@ def _settings(filters: tuple[str, ...]) -> dict[str, str]:
     return {TEMPLATE_SETTING: TopicNames.recorded_template(filters), **recorded_form(filters)}
 
 
-def _is_producers(entry: str) -> bool:
-    return entry.startswith(PRODUCER_FILTER)
+def _producer_filters(filters: tuple[str, ...]) -> set[str]:
+    return {
+        entry.removeprefix(PRODUCER_FILTER)
+        for entry in left_out(filters)
+        if entry.startswith(PRODUCER_FILTER)
+    }
 
 
 def _shown(value: object) -> str:
-    """Return a value as the settings have it."""
+    """Return a value in the form of the settings."""
     return repr(value.lower() if isinstance(value, TimestampForm) else value)

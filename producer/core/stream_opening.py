@@ -126,7 +126,7 @@ class StreamOpening:
 
 
 class InitialQuery(StreamPartition):
-    """The stream partition of the empty token, of which only the named stream partitions count."""
+    """The stream partition of the empty token, which only names stream partitions."""
 
     def add_items(
         self, items: Iterable[Item], size_bytes: int, *, end_ns: int | None = None

@@ -407,7 +407,7 @@ class StreamPartition:
     def snapshot(
         self, publication: Publication | None = None, *, version: int = PROGRESS_VERSION
     ) -> TokenSnapshot:
-        """Return the snapshot as it is, or as it will be once `publication` is committed."""
+        """Return the published state, or the state once `publication` is committed."""
         position = self.published if publication is None else publication.position
         totals = self.totals if publication is None else publication.totals
         parked = self.published_parked if publication is None else publication.parked
@@ -428,7 +428,7 @@ class StreamPartition:
         )
 
     def move(self, publication: Publication) -> TokenMove:
-        """Return what a committed `publication` changes, for a token that is described already."""
+        """Return the changes by a committed `publication`; only for a token that is described."""
         totals, before = publication.totals, self.totals
         return TokenMove(
             number=self.number,

@@ -1,14 +1,13 @@
-"""What follows from a message that Kafka refused, which has aborted its transaction.
-
-A record that is found unpublishable while it is read and translated, before anything of it is
-produced, is an error of its query (`core.queries`).
+"""The consequences of a message that Kafka refused, which has aborted its transaction.
 
 The worker ends with an error that names the record.  Nothing of the record's stream partition is
-published past it, so that nothing is lost: once somebody has removed the cause, the next owner of
-the slot continues with it.
+published past it, so that nothing is lost: once the cause is removed, the next owner of the slot
+continues with the record.
 
 A record that is too large gets another chance before that: its slot is read again, so that
 translation, which knows the topic's limit by now, stops or parks exactly this record.
+
+A record that cannot be translated is an error of its query (`core.queries`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ attempt makes smaller ones.
 
 _READ_AGAIN_MAX = 1_000
 _RECORDS_MAX = 1_000
-"""For so many records attempts are counted; the one that has failed least recently is forgotten."""
+"""The records whose attempts are counted; the record that failed least recently is forgotten."""
 _Record: TypeAlias = tuple[str, str, int | None]
 """Topic, key and commit time."""
 
@@ -42,22 +41,19 @@ _ERRORS: dict[DeliveryFault, type[DeliveryRefused]] = {
 
 
 class Verdict(NamedTuple):
-    """What follows from a transaction that was not committed.
-
-    Without either the same is published again.
-    """
+    """What follows from a transaction that was not committed; if empty, it is published again."""
 
     stops: tuple[do.Stop, ...] = ()
     slots_to_read_again: tuple[int, ...] = ()
 
 
 class _Cause(NamedTuple):
-    """What one count is about."""
+    """The cause of failed attempts, which are counted together."""
 
     fault: DeliveryFault
     topic: str
     slot: int | None
-    """None: the fault is the topic's own, whichever slot's record has met it."""
+    """None for a fault of the topic, which records of any slot meet."""
     is_progress: bool
     """Whether the topic is the progress topic, to which every transaction writes."""
 
@@ -65,18 +61,17 @@ class _Cause(NamedTuple):
 class UndeliverableRecords:
     """Counts failed attempts by cause.
 
-    A right that is missing and a topic's refusal concern the topic, so they are counted over all
-    slots.  A size concerns a slot's batch, and one record.  A count by topic ends when the topic
-    has taken something; that by record does not, since others say nothing about it.
+    A missing right and a topic's refusal concern the topic, so they are counted over all slots.  A
+    size concerns a slot's batch, and one record.  A count by topic ends when the topic has accepted
+    a message; a count by record does not, since other records prove nothing about it.
     """
 
     def __init__(self) -> None:
-        """Start without failures."""
         self._failed: dict[_Cause, int] = {}
         self._too_large: dict[_Record, int] = {}
         """Attempts at each record that was too large, also over commits of its slot."""
         self._read_again: set[_Record] = set()
-        """Kept for good: a slot that commits something else has not shown that these pass."""
+        """Never forgotten: a commit of other records of the slot does not show that these pass."""
 
     def refused(self, failure: DeliveryFailure | None) -> Verdict:
         """Decide about a transaction that ended uncommitted, because of `failure` if there is one.
@@ -94,7 +89,7 @@ class UndeliverableRecords:
         return Verdict()
 
     def _count(self, failure: DeliveryFailure) -> int:
-        """Count an attempt; return how many its cause has cost."""
+        """Count an attempt; return the number of attempts that its cause has failed."""
         is_progress = failure.commit_timestamp_us is None
         is_too_large = failure.fault is DeliveryFault.TOO_LARGE
         slot = failure.slot if is_too_large else None
@@ -103,14 +98,14 @@ class UndeliverableRecords:
         if not is_too_large or is_progress:
             return attempts
         record = _record_of(failure)
-        of_record = self._too_large.pop(record, 0) + 1
-        self._too_large[record] = of_record  # at the end: it has failed most recently
+        record_attempts = self._too_large.pop(record, 0) + 1
+        self._too_large[record] = record_attempts  # at the end: it has failed most recently
         if len(self._too_large) > _RECORDS_MAX:
             del self._too_large[next(iter(self._too_large))]
-        return max(attempts, of_record)
+        return max(attempts, record_attempts)
 
     def _helps_to_read_again(self, failure: DeliveryFailure) -> bool:
-        """Whether translation may find out what Kafka has; of one record only once."""
+        """Whether translation may find the record too large; tried once for each record."""
         return (
             failure.fault is DeliveryFault.TOO_LARGE
             and failure.commit_timestamp_us is not None
@@ -124,12 +119,12 @@ class UndeliverableRecords:
         return bool(self._failed)
 
     def delivered(self, topics: Mapping[int, Collection[str]]) -> None:
-        """Forget the failures of topics that have taken something.
+        """Forget the failures of topics that have accepted a message.
 
         `topics` are those of the committed changes, by slot, for all slots of the transaction.  The
         dead-letter topic is not among them: its failures count for as long as the worker runs.
         """
-        taken = {topic for of_slot in topics.values() for topic in of_slot}
+        taken = {topic for slot_topics in topics.values() for topic in slot_topics}
 
         def was_taken(cause: _Cause) -> bool:
             if cause.slot is None:
@@ -138,7 +133,9 @@ class UndeliverableRecords:
                 return False
             return cause.is_progress or cause.topic in topics[cause.slot]
 
-        self._failed = {one: count for one, count in self._failed.items() if not was_taken(one)}
+        self._failed = {
+            cause: count for cause, count in self._failed.items() if not was_taken(cause)
+        }
 
 
 def _record_of(failure: DeliveryFailure) -> _Record:

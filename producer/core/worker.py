@@ -17,7 +17,7 @@ from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.fleet import FleetAlignment
 from tidegate.producer.core.group_watch import GroupWatch
 from tidegate.producer.core.inspection import InspectedWorker, Story
-from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
+from tidegate.producer.core.lifecycle import LEAVING, SlotChange, SlotPhase
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.progress_writer import ProgressWriter
@@ -396,7 +396,7 @@ class Worker(InspectedWorker):
         return self._queries.schedule(self._index, self._owned, now.monotonic_us)
 
     def _next_transaction(self, now: on.Now) -> list[do.Effect]:
-        leaving = [slot for slot in self.slots.values() if slot.is_leaving]
+        leaving = [slot for slot in self.slots.values() if slot.phase in LEAVING]
         if leaving:
             revoking = [slot for slot in leaving if slot.phase is SlotPhase.REVOKING]
             unsaved = [slot for slot in revoking if self._cycle.has_news(slot.number)]

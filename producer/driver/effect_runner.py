@@ -16,8 +16,8 @@ import structlog
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.driver.clock import now_on
-from tidegate.producer.driver.line_rate import LineRate
+from tidegate.producer.driver.log_lines import LineRate
+from tidegate.producer.driver.runtime import now_on
 from tidegate.producer.ports import (
     Clock,
     Membership,
@@ -32,10 +32,10 @@ _log = structlog.get_logger()
 
 
 class EffectRunner:
-    """One core and the ports that its effects need; `attach` gives the membership.
+    """One core and the ports that its effects need; `attach` sets the membership.
 
     For one thread.  `is_stopped` turns true with the core's `Stop`, or when the core contradicts
-    itself; `error` says why, and is None after a drain.
+    itself; `error` is the reason, None after a drain.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class EffectRunner:
         self._failure_lines = LineRate()
 
     def attach(self, membership: Membership) -> None:
-        """Give the worker its group membership."""
+        """Set the worker's group membership."""
         self._membership = membership
 
     @property
@@ -97,13 +97,13 @@ class EffectRunner:
     # ------------------------------------------------------------ events
 
     def process(self, event: on.Event) -> None:
-        """Pass an event to the core, and carry out everything that follows from it."""
+        """Pass an event to the core, and carry out all effects that follow."""
         self._events.append(event)
         while self.run_next():
             pass
 
     def pass_on(self, event: on.Event) -> None:
-        """Pass an event to the core and queue its effects; the ones before must be done."""
+        """Pass an event to the core and queue its effects; the earlier ones must be done."""
         invariant(not self._effects, "an event before the effects of the last one", event=event)
         if isinstance(event, on.QueryEnded | on.QueryFailed):
             self._readers.pop(event.query_id, None)

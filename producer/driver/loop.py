@@ -1,22 +1,23 @@
 """The loop of one worker: carries events to its core and the core's effects to the ports.
 
 One thread does all of it, so that the core sees one order of events; readers share another, and
-only fill the inbox.  A rebalance arrives inside a poll of the group: what is revoked there is
-committed before the poll returns.
+only fill the inbox.  A rebalance arrives inside a poll of the group: revoked slots are committed
+before the poll returns.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from typing import TypeAlias
 
 import structlog
 
 from tidegate.producer.core import events as on
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.effect_runner import EffectRunner
-from tidegate.producer.driver.inbox import Inbox
+from tidegate.producer.driver.runtime import SystemClock, SystemThreads
 from tidegate.producer.ports import (
     Clock,
     Membership,
@@ -29,22 +30,118 @@ from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import DataTopic
 
+_log = structlog.get_logger()
+
+_Output: TypeAlias = on.ReaderOutput | on.TableFound
+
 _IDLE_S = 0.02
 _GATHER_S = 0.003
 """Between the first output that ends a wait and the taking of all that came: one wake-up of this
 thread and one round for each message cost a fifth of all CPU time where messages are small."""
 _OUTPUTS_MAX = 10_000
-_log = structlog.get_logger()
+_JOINED_MAX = 100
+"""Outputs that are joined at most: the loop looks at the group between numbers of outputs."""
+
+
+class Inbox:
+    """A queue from the readers and the translation to the loop; the byte budget bounds it.
+
+    Where the loop cannot keep up, records of one query that were delivered apart are taken as one:
+    the core then does once what it does for each output.  They never move past anything except
+    records of other queries, with which they have no order.
+
+    `discard` is called with every output that is not taken before `close`, or comes after it.
+    """
+
+    def __init__(
+        self, *, discard: Callable[[_Output], None], threads: Threads | None = None
+    ) -> None:
+        self._discard = discard
+        self._is_closed = False
+        self._waiting: deque[_Output] = deque()
+        self._joined: deque[_Output] = deque()
+        """The outputs that are taken first: all that waited at one moment."""
+        self._changed = (threads or SystemThreads()).condition()
+
+    def put(self, output: _Output) -> None:
+        """Append; does not block."""
+        with self._changed:
+            if not self._is_closed:
+                self._waiting.append(output)
+                self._changed.notify_all()
+                return
+        self._discard(output)
+
+    def close(self) -> None:
+        """Discard the waiting outputs, and those of readers that end late."""
+        with self._changed:
+            self._is_closed = True
+            left = (*self._joined, *self._waiting)
+            self._joined.clear()
+            self._waiting.clear()
+        for output in left:
+            self._discard(output)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until there is an output; return whether there is one."""
+        with self._changed:
+            if not self._joined and not self._waiting:
+                self._changed.wait_for(self._has_any, timeout_s)
+            return len(self) > 0
+
+    def take(self) -> _Output | None:
+        """Return the oldest output, joined with later records of its query; None without one."""
+        with self._changed:
+            if not self._joined:
+                self._joined.extend(joined(self._waiting))
+                self._waiting.clear()
+            return self._joined.popleft() if self._joined else None
+
+    def __len__(self) -> int:
+        """Return how many outputs wait."""
+        return len(self._joined) + len(self._waiting)
+
+    def _has_any(self) -> bool:
+        return bool(self._waiting)
+
+
+def joined(outputs: Iterable[_Output]) -> list[_Output]:
+    """Return the outputs with records of one query joined, unless another output is between."""
+    runs: list[list[on.RecordsRead] | _Output] = []
+    growing: dict[tuple[str, int], list[on.RecordsRead]] = {}
+    for output in outputs:
+        if not isinstance(output, on.RecordsRead):
+            growing.clear()
+            runs.append(output)
+            continue
+        query = output.token, output.query_id
+        run = growing.get(query)
+        if run is None or len(run) == _JOINED_MAX:
+            run = growing[query] = []
+            runs.append(run)
+        run.append(output)
+    return [_joined_run(run) if isinstance(run, list) else run for run in runs]
+
+
+def _joined_run(run: list[on.RecordsRead]) -> on.RecordsRead:
+    first = run[0]
+    if len(run) == 1:
+        return first
+    items = [item for output in run for item in output.items]
+    size_bytes = sum(output.size_bytes for output in run)
+    return on.RecordsRead(first.token, first.query_id, items, size_bytes)
 
 
 class FleetWorker:
     """One worker's process: its core, its ports, its threads.
 
-    `run` works until it is drained or an error stops it.  A program that has a loop of its own
-    calls `start`, then `step` until it returns False, then `close`.  The object is also the
-    listener of its membership (`ports.GroupListener`), which `attach` gives to it.
+    `run` works until it is drained or an error stops it.  A program with its own loop calls
+    `start`, then `step` until it returns False, then `close`.  The object is also the listener of
+    its membership (`ports.GroupListener`), which `attach` sets.
 
-    All methods but `request_drain` and `add_table` are for one thread.
+    All methods except `request_drain` and `add_table` are for one thread.  `observe` is called
+    after every event, on the loop's thread.  A revoked slot that is not released within
+    `revoke_patience_s` counts as lost.
     """
 
     def __init__(
@@ -60,11 +157,6 @@ class FleetWorker:
         revoke_patience_s: float = 60.0,
         observe: Callable[[on.Event, Worker], None] = lambda _event, _worker: None,
     ) -> None:
-        """Connect the parts; nothing runs before `start`.
-
-        `observe` is called after every event, on the loop's thread.  A revoked slot that is not
-        released within `revoke_patience_s` counts as lost.
-        """
         self._clock = clock or SystemClock()
         self._publisher = publisher
         self._release_budget = release_budget
@@ -84,10 +176,10 @@ class FleetWorker:
         self._absent_in_search = 0
         """The last search whose end was reported without a finding."""
         self._interruptions: dict[str, on.ReadInterrupted] = {}
-        """By resource: the last one that was logged, and from which reading has not recovered."""
+        """By resource: the last logged one, until reading recovers."""
 
     def attach(self, membership: Membership) -> None:
-        """Give the worker its group membership, whose listener is this object."""
+        """Set the worker's group membership, whose listener is this object."""
         self._runner.attach(membership)
 
     def request_drain(self, *, leaves_group: bool = False) -> None:
@@ -98,7 +190,7 @@ class FleetWorker:
         self._requested = on.DrainRequested(leaves_group=leaves_group)
 
     def add_table(self, topic: DataTopic) -> None:
-        """Tell the core of a later table's topic, ahead of its records; any thread may call it."""
+        """Pass a later table's topic to the core before its records; any thread may call it."""
         self._inbox.put(on.TableFound(topic))
 
     def run(self) -> None:
@@ -137,7 +229,7 @@ class FleetWorker:
         return not runner.is_stopped
 
     def process(self, event: on.Event) -> None:
-        """Pass an event of the caller's to the core, between two calls of `step`."""
+        """Pass the caller's event to the core, between two calls of `step`."""
         self._runner.process(event)
 
     @property
@@ -161,12 +253,12 @@ class FleetWorker:
             last_first.callback(self._runner.close)
 
     def _discard(self, output: on.ReaderOutput | on.TableFound) -> None:
-        """Return the bytes of what nobody will read; called on any thread."""
+        """Release the bytes of an output that is not read; called on any thread."""
         if isinstance(output, on.RecordsRead):
             self._release_budget([(output.token, output.size_bytes)])
 
     def _note_interruption(self, event: on.Event) -> None:
-        """Log what interrupts reading, once for as long as it stays the same for a resource."""
+        """Log what interrupts reading of a resource, once for as long as it stays the same."""
         if isinstance(event, on.ProgressRead):
             self._interruptions.clear()
         elif isinstance(event, on.ReadInterrupted):

@@ -1,19 +1,18 @@
 """One running change stream query: a task that reads, translates and delivers.
 
 Readers of a worker share a budget in bytes.  A message counts against it from before it is received
-until the worker releases it, after its commit: first with what decoding needs, then with the size
-of its records.  A reader that finds no room waits, and with it the stream.
+until the worker releases it, after its commit: first with the bytes that decoding needs, then with
+the size of its records.  A reader that finds no room waits, and with it the stream.
 
 A reader decides nothing: it delivers records in order, then exactly one end or one failure, and
-after `stop` nothing.  It says when it waits for the budget or for a table's new schema, and when it
-received something that completes no record yet, since its query is not silent then.
+after `stop` nothing.  It reports when it waits for the budget or for a table's new schema, and when
+it has received bytes that complete no record yet, since its query is not silent then.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
 
 from tidegate.producer.core.events import (
     QueryEnded,
@@ -23,6 +22,7 @@ from tidegate.producer.core.events import (
     ReaderOutput,
     RecordsRead,
 )
+from tidegate.producer.core.position import Item
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.messages import MOD_DELETE, PublishableRecord
 from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery, Tasks
@@ -31,14 +31,11 @@ from tidegate.producer.records import (
     DataChangeRecord,
     FilesClosedRecord,
     HeartbeatRecord,
-    LineageRecord,
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
 )
 from tidegate.schemas.errors import InvariantViolation, TidegateError
-
-ReadItem: TypeAlias = PublishableRecord | HeartbeatRecord | LineageRecord
 
 _ITEM_OVERHEAD_BYTES = 64
 _MESSAGE_OVERHEAD_BYTES = 200
@@ -47,8 +44,9 @@ _MESSAGE_OVERHEAD_BYTES = 200
 class PartitionReader:
     """Reads one query to its end as one of `tasks`; implements `ports.Reader`.
 
-    `deliver` is called from their thread and must not block.  The bytes of every `RecordsRead` that
-    was delivered have to be released once, at the budget.
+    `deliver` is called from their thread and must not block.  The bytes of every delivered
+    `RecordsRead` have to be released once, at the budget.  With `tombstones` a DELETE needs room
+    for the one that follows it.
     """
 
     def __init__(
@@ -66,7 +64,6 @@ class PartitionReader:
         tasks: Tasks,
         tombstones: bool = False,
     ) -> None:
-        """Start the query; `tombstones`: a DELETE needs room for the one that follows it."""
         self._translator = translator
         self._token = token
         self._query_id = query_id
@@ -147,7 +144,7 @@ class PartitionReader:
 
     async def _read(self, response: Response) -> None:
         """Deliver one response's records; those before one that fails are delivered first."""
-        items: list[ReadItem] = []
+        items: list[Item] = []
         unfinished = 0
         try:
             records, unfinished = response.decode()
@@ -176,8 +173,8 @@ class PartitionReader:
         self._resume()
         return translated
 
-    async def _hand_over(self, items: list[ReadItem], *, unfinished: int) -> None:
-        """Deliver items with the bytes that they need; release what decoding needed beyond them.
+    async def _hand_over(self, items: list[Item], *, unfinished: int) -> None:
+        """Deliver items with the bytes that they need; release the other bytes of decoding.
 
         Waits until the budget has room if the items need more, and delivers nothing if the reader
         is stopped meanwhile.
@@ -204,10 +201,10 @@ class PartitionReader:
             self._release(size)
 
 
-def size_bytes(item: ReadItem, *, tombstones: bool = False) -> int:
+def size_bytes(item: Item, *, tombstones: bool = False) -> int:
     """Estimate an item's memory: its bytes, and the Python objects around them.
 
-    With `tombstones`, also what follows each DELETE.
+    With `tombstones`, also the tombstone after each DELETE.
     """
     match item:
         case PublishableRecord():
@@ -217,8 +214,8 @@ def size_bytes(item: ReadItem, *, tombstones: bool = False) -> int:
             )
             size = _ITEM_OVERHEAD_BYTES + sum(_MESSAGE_OVERHEAD_BYTES + size for size in held)
             if tombstones:
-                keys = (len(one.key) for one in item.messages if one.mod == MOD_DELETE)
-                size += sum(_MESSAGE_OVERHEAD_BYTES + key for key in keys)
+                deletes = (message for message in item.messages if message.mod == MOD_DELETE)
+                size += sum(_MESSAGE_OVERHEAD_BYTES + len(message.key) for message in deletes)
             for change in item.parked:
                 size += _MESSAGE_OVERHEAD_BYTES + change.size_bytes
             return size

@@ -1,7 +1,7 @@
-"""Looks up schemas beside the worker's loop, which no registry may hold up.
+"""Lookups of schemas outside of the worker's loop, which no registry may hold up.
 
 A registry may take a minute to answer, or ask for a pause (`Retry-After`).  A member of the group
-that waits for it in its loop polls too late: it hands no slot over, and is removed in the end.
+that waits for it in its loop polls too late: it releases no slot, and is removed in the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _log = structlog.get_logger()
 
 
 class SchemaLookups:
-    """Schemas of a registry by id, each asked for on a thread of its own; thread-safe."""
+    """Schemas of a registry by id, each asked for on its own thread; thread-safe.
+
+    `schema_of` may block, and raises what `schema` raises.
+    """
 
     def __init__(
         self,
@@ -30,7 +33,6 @@ class SchemaLookups:
         clock_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Ask nothing yet; `schema_of` may block, and raises what `schema` raises."""
         self._schema_of = schema_of
         self._clock_s = clock_s
         self._sleep = sleep
@@ -41,7 +43,7 @@ class SchemaLookups:
     def has_answer(self, schema_id: int) -> bool:
         """Whether `schema` returns or raises at once; begins to ask if it does not.  Never blocks.
 
-        What may pass is asked for again, for five minutes.
+        A failed request is repeated for five minutes if its error may pass.
         """
         with self._lock:
             if schema_id in self._answers:

@@ -11,11 +11,163 @@ Not for use by several threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
 
 from tidegate.producer.core.events import TopicState
 from tidegate.producer.memory.group import Group, MemberMetadata
-from tidegate.producer.memory.log import Entry, Log, Outcome, Place, ProducerHandle, Transaction
+
+Place: TypeAlias = tuple[str, int]
+"""Topic and topic partition."""
+
+
+class Outcome(Enum):
+    """What the broker decided about a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True, eq=False)
+class ProducerHandle:
+    """A client's view of its producer."""
+
+    transactional_id: str
+    epoch: int
+    has_sent: bool = False
+    """Whether the broker knows of the open transaction; if not, the client ends it alone."""
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """One transaction of one producer."""
+
+    handle: ProducerHandle
+    outcome: Outcome = Outcome.OPEN
+    unmarked: list[Log] = field(default_factory=list)
+    """Logs that it wrote to and that hold no marker yet."""
+    offsets: dict[int, int] = field(default_factory=dict)
+    """Offsets of the group that its commit sets; empty once they are set."""
+    owned_at_fence: frozenset[int] = frozenset()
+    """Slots that the group had assigned to the member whose metadata came with the offsets."""
+    was_checked: bool = False
+    """Whether the group compared anything when offsets were sent."""
+    is_fenced: bool = False
+    """Whether offsets were sent."""
+    after_fence: int = 0
+    """Records that were produced after the offsets were sent."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every marker is written."""
+        return self.outcome is not Outcome.OPEN and not self.unmarked and not self.offsets
+
+
+class Tombstone:
+    """The value of a record that removes an earlier one of its key."""
+
+
+TOMBSTONE = Tombstone()
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A record, or a transaction marker, which has no value."""
+
+    offset: int
+    key: bytes
+    value: object
+    transaction: Transaction | None
+
+    @property
+    def is_control(self) -> bool:
+        """Whether this is a marker."""
+        return self.value is None
+
+
+class Log:
+    """One topic partition; values are kept as objects and shared with the writer."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.entries: list[Entry] = []
+        self.begin = 0
+        """The first offset that retention kept."""
+        self.end = 0
+        self.open: dict[Transaction, int] = {}
+        """Transactions without a marker here, and the offset of their first record."""
+
+    @property
+    def stable_end(self) -> int:
+        """Where a `read_committed` reader stops: the first open transaction."""
+        return min(self.open.values()) if self.open else self.end
+
+    @property
+    def uncommitted_end(self) -> int:
+        """Where the log ends, open transactions included."""
+        return self.end
+
+    def append(self, key: bytes, value: object, transaction: Transaction | None) -> int:
+        """Append a record; return its offset."""
+        offset = self.end
+        self.entries.append(Entry(offset, key, value, transaction))
+        self.end += 1
+        if transaction is not None and transaction not in self.open:
+            self.open[transaction] = offset
+            transaction.unmarked.append(self)
+        return offset
+
+    def mark(self, transaction: Transaction) -> None:
+        """Write the transaction's marker."""
+        self.entries.append(Entry(self.end, b"", None, None))
+        self.end += 1
+        del self.open[transaction]
+        transaction.unmarked.remove(self)
+
+    def read(self, begin: int = 0, end: int | None = None) -> Iterator[Entry]:
+        """Yield what a `read_committed` reader gets from `begin` on, up to the stable end."""
+        end = self.stable_end if end is None else min(end, self.stable_end)
+        entries = self.entries
+        for index in range(bisect_left(entries, begin, key=_offset), len(entries)):
+            entry = entries[index]
+            if entry.offset >= end:
+                return
+            if entry.is_control:
+                continue
+            if entry.transaction is None or entry.transaction.outcome is Outcome.COMMITTED:
+                yield entry
+
+    def compact(self, below: int) -> list[Entry]:
+        """Keep the last record of each key below an offset; return the records removed."""
+        below = min(below, self.stable_end)
+        newest: dict[bytes, int] = {}
+        for entry in self.read(0, below):
+            newest[entry.key] = entry.offset
+        removed = [e for e in self.read(0, below) if newest[e.key] != e.offset]
+        offsets = {entry.offset for entry in removed}
+        aborted = {
+            entry.offset
+            for entry in self.entries
+            if entry.offset < below
+            and entry.transaction is not None
+            and entry.transaction.outcome is Outcome.ABORTED
+        }
+        self.entries = [e for e in self.entries if e.offset not in offsets | aborted]
+        return removed
+
+    def expire(self, below: int) -> None:
+        """Delete everything below an offset, as retention does; open transactions are kept."""
+        self.begin = max(self.begin, min(below, self.stable_end))
+        self.entries = [e for e in self.entries if e.offset >= self.begin]
+
+
+def _offset(entry: Entry) -> int:
+    return entry.offset
+
 
 MESSAGE_BYTES_MAX = 1_048_588
 """The brokers' limit, unless set otherwise: Kafka's default."""
@@ -55,9 +207,9 @@ class MemoryBroker:
         self.offsets: dict[int, int] = {}
         """The group's committed offsets, by slot."""
         self.message_bytes_max = MESSAGE_BYTES_MAX
-        """The limit of topics without one of their own."""
+        """The limit of topics that set none."""
         self.topic_bytes_max: dict[str, int] = {}
-        """Topic -> its own limit, which may be above the brokers'."""
+        """Topic -> the limit that it sets, which may be above the brokers'."""
         self.claims: dict[str, str] = {}
         """Worker's name -> the client id of the last process that claimed it."""
         self._settles_at_once = settles_at_once
@@ -74,7 +226,7 @@ class MemoryBroker:
             self.logs[topic, number] = Log((topic, number))
 
     def add_topic_partitions(self, topic: str, topic_partitions: int) -> None:
-        """Give a topic more topic partitions, so many in all."""
+        """Add topic partitions to a topic, up to this number in all."""
         for number in range(self.topic_partitions(topic), topic_partitions):
             self.logs[topic, number] = Log((topic, number))
 
@@ -105,7 +257,7 @@ class MemoryBroker:
     # ------------------------------------------------------------ producers
 
     def init_producer(self, transactional_id: str) -> ProducerHandle:
-        """Take a transactional id over; what its former producer left open is aborted first."""
+        """Take a transactional id over; an open transaction of its former producer is aborted."""
         former = self._current.pop(transactional_id, None)
         if former is not None:
             if former.outcome is Outcome.OPEN:
@@ -145,7 +297,7 @@ class MemoryBroker:
     ) -> None:
         """Check the member with the group, and keep the offsets for the commit.
 
-        Without an offset the client asks nobody, so not even the producer is checked.  Raises
+        Without an offset the client sends nothing, so not even the producer is checked.  Raises
         ProducerFenced and GroupRefusal.
         """
         sent = dict(offsets)
@@ -177,16 +329,20 @@ class MemoryBroker:
         return True
 
     def time_out_all_but(self, handles: Iterable[ProducerHandle]) -> None:
-        """Time out every open transaction that none of these producers started."""
+        """Time out every open transaction except those of these producers."""
         kept = list(handles)
-        for name, one in list(self._current.items()):
-            if all(one.handle is not handle for handle in kept):
+        for name, transaction in list(self._current.items()):
+            if all(transaction.handle is not handle for handle in kept):
                 self.time_out(name)
 
     @property
     def open_transactions(self) -> list[str]:
         """The transactional ids with an open transaction."""
-        return [name for name, one in self._current.items() if one.outcome is Outcome.OPEN]
+        return [
+            name
+            for name, transaction in self._current.items()
+            if transaction.outcome is Outcome.OPEN
+        ]
 
     # ------------------------------------------------------------ markers
 
@@ -194,9 +350,9 @@ class MemoryBroker:
     def unsettled(self) -> list[Transaction]:
         """Decided transactions that lack a marker."""
         return [
-            one
-            for one in self._current.values()
-            if one.outcome is not Outcome.OPEN and not one.is_settled
+            transaction
+            for transaction in self._current.values()
+            if transaction.outcome is not Outcome.OPEN and not transaction.is_settled
         ]
 
     def write_marker(self, transaction: Transaction, choice: int) -> None:
@@ -215,7 +371,7 @@ class MemoryBroker:
 
     def offsets_are_stable(self, slot: int) -> bool:
         """Tell whether no unsettled transaction would change a slot's committed offset."""
-        return all(slot not in one.offsets for one in self._current.values())
+        return all(slot not in transaction.offsets for transaction in self._current.values())
 
     # ------------------------------------------------------------ inside
 

@@ -6,7 +6,7 @@ import threading
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from tidegate.producer.driver.clock import SystemClock
+from tidegate.producer.driver.runtime import SystemClock
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.ports import Clock, Tasks
 from tidegate.producer.records import (
@@ -100,8 +100,9 @@ class MemoryChangeStream:
         with self._lock:
             return tuple(
                 ChildPartition(token, (), at_ns)
-                for token, one in self._partitions.items()
-                if one.start_ns <= at_ns and (one.end_ns is None or one.end_ns > at_ns)
+                for token, partition in self._partitions.items()
+                if partition.start_ns <= at_ns
+                and (partition.end_ns is None or partition.end_ns > at_ns)
             )
 
     async def wait(self, query: _MemoryQuery, *, served: int) -> tuple[list[StreamRecord], bool]:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from tidegate.producer.core.events import (
     AccessDenied,
     Event,
+    FleetRead,
     GroupDescribed,
     ProgressRead,
+    ProgressReadLost,
     ReadInterrupted,
     RootSlotRead,
     SlotOutOfRange,
@@ -16,12 +18,12 @@ from tidegate.producer.core.events import (
     SlotRecoveryStarted,
     TopicsObserved,
 )
-from tidegate.producer.memory.broker import MemoryBroker
-from tidegate.producer.memory.group_client import Callback, ClientState, GroupClient
-from tidegate.producer.memory.log import TOMBSTONE, Log
-from tidegate.producer.memory.progress_follower import MemoryProgressFollower
+from tidegate.producer.core.fleet import FleetProgress
+from tidegate.producer.errors import ProgressLost
+from tidegate.producer.memory.broker import TOMBSTONE, Log, MemoryBroker
+from tidegate.producer.memory.group import Callback, ClientState, GroupClient
 from tidegate.producer.ports import Clock, GroupListener
-from tidegate.schemas.errors import ProducerError, UnreachableError
+from tidegate.schemas.errors import ConsumerError, ProducerError, UnreachableError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import (
     PartitionAnnounced,
@@ -34,10 +36,65 @@ from tidegate.schemas.progress import (
 from tidegate.schemas.progress_chunks import ProgressAssembler
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
+
+class MemoryProgressFollower:
+    """Follows one epoch of a progress topic."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        *,
+        topic: str,
+        slots: int,
+        epoch: str,
+        with_moves: bool = False,
+    ) -> None:
+        self.progress = FleetProgress(epoch=epoch, topic=topic, slots=slots, with_moves=with_moves)
+        self._broker = broker
+        self._topic = topic
+        self._positions = dict.fromkeys(range(slots), 0)
+        self._has_failed = False
+
+    def poll(self, now_us: int) -> FleetRead | ProgressReadLost | ReadInterrupted | None:
+        """Read every slot to its end; return what is new."""
+        if self._has_failed:
+            return None
+        if self.progress.wants_ends(now_us):
+            self.progress.note_ends({slot: self._end(slot) for slot in self._positions}, now_us)
+        try:
+            for slot in self._positions:
+                self._read(slot)
+            return self.progress.report()
+        except ProgressLost as error:
+            self._has_failed = True
+            return ProgressReadLost(error)
+        except ConsumerError as error:
+            self._has_failed = True
+            return ReadInterrupted(f"topic {self._topic}", str(error))
+
+    def _end(self, slot: int) -> int:
+        log = self._broker.logs.get((self._topic, slot))
+        return self._positions[slot] if log is None else log.stable_end
+
+    def _read(self, slot: int) -> None:
+        log = self._broker.logs.get((self._topic, slot))
+        if log is None:
+            return
+        for entry in log.read(self._positions[slot]):
+            record = entry.value
+            if record is TOMBSTONE:
+                self.progress.add(slot, entry.offset, None)
+            else:
+                assert isinstance(record, ProgressRecord)  # noqa: S101 - the topic holds no other
+                self.progress.add(slot, entry.offset, record)
+        self._positions[slot] = max(self._positions[slot], log.stable_end)
+        self.progress.reach_end(slot, self._positions[slot])
+
+
 _ASK_AGAIN_S = 0.1
 _PATIENCE_US = 60 * US_PER_SECOND
 _POLL_RECORDS_MAX = 500
-_FOR_ALL = TableAdded | StreamControl | WorkerDrain
+_ROOT_SLOT_BODIES = TableAdded | StreamControl | WorkerDrain
 """What every worker reads in the root's slot."""
 DESCRIBE_EVERY_US = 10 * US_PER_SECOND
 
@@ -45,7 +102,8 @@ DESCRIBE_EVERY_US = 10 * US_PER_SECOND
 class MemoryMembership:
     """A member named `worker` of the broker's group over the slots of `topic`.
 
-    The client's background work (joining, heartbeats, the end of a rebalance) is done by `poll`.
+    `client_id` distinguishes this process from others under the same worker's name.  The client's
+    background work (joining, heartbeats, the end of a rebalance) is done by `poll`.
     """
 
     def __init__(
@@ -60,7 +118,6 @@ class MemoryMembership:
         clock: Clock,
         describe_every_us: int = DESCRIBE_EVERY_US,
     ) -> None:
-        """Prepare; `client_id` tells this process from others under the same worker's name."""
         self.broker = broker
         self.client = GroupClient(broker.group, worker)
         self._client_id = client_id
@@ -125,7 +182,11 @@ class MemoryMembership:
                 raise UnreachableError("a slot's offsets cannot be read", slot=slot)
             self._clock.sleep(_ASK_AGAIN_S)
         begin = self.broker.offsets.get(slot)
-        self._announcements_only = {one for one in self._announcements_only if one[0] != slot}
+        self._announcements_only = {
+            (number, incarnation)
+            for number, incarnation in self._announcements_only
+            if number != slot
+        }
         self.positions[slot] = incarnation, begin or 0
         return SlotRecoveryStarted(
             slot,
@@ -213,8 +274,9 @@ class MemoryMembership:
         records, begin = [], self._root_position
         for entry in log.read(begin):
             self._root_position = entry.offset + 1
-            if isinstance(entry.value, ProgressRecord) and isinstance(entry.value.body, _FOR_ALL):
-                records.append(entry.value)
+            record = entry.value
+            if isinstance(record, ProgressRecord) and isinstance(record.body, _ROOT_SLOT_BODIES):
+                records.append(record)
         self._has_read_root = True
         if not records and had_read:
             return []
@@ -223,8 +285,10 @@ class MemoryMembership:
 
     def read_fleet(self) -> list[Event]:
         """Read on in all slots, if the fleet is followed."""
-        found = None if self._follower is None else self._follower.poll(self._clock.monotonic_us())
-        return [] if found is None else [found]
+        if self._follower is None:
+            return []
+        event = self._follower.poll(self._clock.monotonic_us())
+        return [] if event is None else [event]
 
     # ------------------------------------------------------------ inside
 

@@ -22,9 +22,14 @@ from tidegate.producer.core.events import (
     TransactionFailure,
 )
 from tidegate.producer.memory import broker as kafka
-from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.broker import (
+    TOMBSTONE,
+    MemoryBroker,
+    Place,
+    ProducerHandle,
+    Transaction,
+)
 from tidegate.producer.memory.group import GroupRefusal, MemberMetadata
-from tidegate.producer.memory.log import TOMBSTONE, Place, ProducerHandle, Transaction
 from tidegate.producer.messages import MOD_DELETE, ChangeMessage, PublishableRecord, batch_bytes
 from tidegate.schemas.partitioner import topic_partition_of
 from tidegate.schemas.progress import SlotChanges, SlotProgress, TopicOffset
@@ -42,13 +47,15 @@ class _Queued:
     """The slot whose stream partitions it is about."""
     author_slot: int | None
     snapshot_of: int | None
-    """The slot of which this is the first record of a snapshot."""
+    """The slot whose snapshot begins with this record; None for every other record."""
 
 
 class MemoryPublisher:
     """The producer of one worker; never blocks.
 
-    Places records by the number of topic partitions that each topic has when the worker starts.
+    `dead_letter` is the topic of parked changes; without it there are none.  With `tombstones`,
+    `TOMBSTONE` follows each DELETE in a data topic.  Records are placed by the number of topic
+    partitions that each topic has when the worker starts.
     """
 
     def __init__(
@@ -60,17 +67,13 @@ class MemoryPublisher:
         dead_letter: str = "",
         tombstones: bool = False,
     ) -> None:
-        """Prepare; `dead_letter` is the topic of parked changes, without which there are none.
-
-        With `tombstones`, `TOMBSTONE` follows each DELETE in a data topic.
-        """
         self.broker = broker
         self.transactional_id = transactional_id
         self._progress_topic = progress_topic
         self._dead_letter = dead_letter
         self._tombstones = tombstones
         self.topic_partitions = Counter(topic for topic, _ in broker.logs)
-        """Who creates a topic later puts its number here, before its first record."""
+        """A topic that is created later is added before its first record."""
         self.handle: ProducerHandle | None = None
         self.is_open = False
         self._metadata: MemberMetadata | None = None
@@ -116,7 +119,7 @@ class MemoryPublisher:
         return None
 
     def _publish_change(self, message: ChangeMessage, record: PublishableRecord, slot: int) -> None:
-        """Queue a change, and behind a DELETE its tombstone."""
+        """Queue a change, and after a DELETE its tombstone."""
         self._enqueue(self._queued(message, message.size_bytes, message, record, slot))
         if self._tombstones and message.mod == MOD_DELETE:
             size_bytes = batch_bytes(message.key, b"")
@@ -165,8 +168,8 @@ class MemoryPublisher:
         except kafka.UnknownTopicPartition as error:
             return self.abort(f"unknown topic partition {error}")
         written = {
-            slot: tuple(TopicOffset(*place, offset) for place, offset in sorted(of.items()))
-            for slot, of in self._written.items()
+            slot: tuple(TopicOffset(*place, offset) for place, offset in sorted(offsets.items()))
+            for slot, offsets in self._written.items()
         }
         return Delivered(written, dict(self._snapshots))
 
@@ -247,12 +250,12 @@ class MemoryPublisher:
         return outcome if isinstance(outcome, ProducerFenced) else replace(outcome, failure=failure)
 
     def end_transaction(self) -> Transaction | None:
-        """Commit at the broker, without a word to the caller.  Raises its `ProducerFenced`."""
+        """Commit at the broker, without reporting it.  Raises its `ProducerFenced`."""
         return self.broker.end(self._started, commit=True)
 
     def _place(self, topic: str, key: bytes) -> Place:
         if topic not in self.topic_partitions:  # created since the client started
-            # Of a topic that was deleted since, the broker says that it does not know it.
+            # The broker refuses a topic that was deleted since as unknown.
             self.topic_partitions[topic] = self.broker.topic_partitions(topic) or 1
         return topic, topic_partition_of(key, self.topic_partitions[topic])
 

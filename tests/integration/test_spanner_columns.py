@@ -22,7 +22,7 @@ from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
 from tidegate.local_stack.parts.programs import DatabaseName
 from tidegate.producer.backfill.table_run import RunWait
-from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.driver.runtime import TaskThread
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, Mod
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels

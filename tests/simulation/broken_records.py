@@ -20,7 +20,7 @@ from tidegate.producer.core.sole_workers import RedrivingWorker
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.undeliverable import UndeliverableRecords
 from tidegate.producer.errors import MessageTooLarge, TooManyParkedKeys
-from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.memory.broker import TOMBSTONE
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.translation import (

@@ -13,31 +13,30 @@ from tidegate.lineage.slot_view import SlotView
 from tidegate.lineage.snapshot_queue import SnapshotQueue
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core import query_scheduler, stream_partition
+from tidegate.producer.core import partition_index, stream_partition
 from tidegate.producer.core.events import Now
 from tidegate.producer.core.fleet import FleetAlignment
 from tidegate.producer.core.group_watch import GroupWatch
 from tidegate.producer.core.lifecycle import PartitionState, SlotPhase
 from tidegate.producer.core.operator_commands import OperatorCommands
-from tidegate.producer.core.partition_index import PartitionIndex
+from tidegate.producer.core.partition_index import _MOVABLE, PartitionIndex, QueryScheduler
 from tidegate.producer.core.position import MoveIns, Position, lies_past
 from tidegate.producer.core.progress_writer import HeartbeatWriter, ProgressWriter
 from tidegate.producer.core.queries import Queries, StallWatch
-from tidegate.producer.core.query_scheduler import _MOVABLE, QueryScheduler
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.sole_workers import GapAcceptingWorker
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.stream_topics import StreamTopics
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.driver import effect_runner, inbox
+from tidegate.producer.driver import effect_runner, loop
 from tidegate.producer.driver.byte_budget import BudgetLine, _Account
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.errors import PositionExpired
 from tidegate.producer.memory import publisher
-from tidegate.producer.memory.log import Log, Outcome
-from tidegate.producer.memory.progress_follower import MemoryProgressFollower
+from tidegate.producer.memory.broker import Log, Outcome
+from tidegate.producer.memory.membership import MemoryProgressFollower
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
 from tidegate.schemas.progress import ChecksumKind, PartitionAnnounced, SlotChanges, WorkerDrain
 from tidegate.schemas.progress_codec import encode_key
@@ -293,7 +292,7 @@ BROKEN.add(
 BROKEN.add(
     "a stopped stream partition that pauses the others",
     "others_advance",
-    (query_scheduler, "_MOVABLE"),
+    (partition_index, "_MOVABLE"),
 )(frozenset({*_MOVABLE, PartitionState.STOPPED}))
 
 
@@ -344,7 +343,7 @@ BROKEN.add("intervals on the wall clock", "liveness", (effect_runner, "now_on"))
 )
 
 
-@BROKEN.add("joined records in another order", "nothing_lost", (inbox, "_one"))
+@BROKEN.add("joined records in another order", "nothing_lost", (loop, "_joined_run"))
 def _(run):
     items = [item for output in reversed(run) for item in output.items]
     size_bytes = sum(output.size_bytes for output in run)

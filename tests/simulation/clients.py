@@ -21,12 +21,12 @@ from tidegate.producer.memory.broker import (
     MemoryBroker,
     MessageRefused,
     ProducerFenced,
+    Transaction,
     UnknownTopicPartition,
 )
 from tidegate.producer.memory.change_stream import MemoryResponse
-from tidegate.producer.memory.log import Transaction
+from tidegate.producer.memory.data_topics import MemoryMessageLimits
 from tidegate.producer.memory.membership import MemoryMembership
-from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.records import DataChangeRecord
 from tidegate.schemas.errors import SchemaError

@@ -7,7 +7,7 @@ from collections import deque
 from tests.simulation.history import FleetRead, FleetSight, Parked, Published, PutBack, SlotEntry
 from tidegate.producer.core import events as on
 from tidegate.producer.core.fleet import STALE_AFTER_US
-from tidegate.producer.memory.log import TOMBSTONE, Entry, Transaction
+from tidegate.producer.memory.broker import TOMBSTONE, Entry, Transaction
 from tidegate.producer.messages import FORM_REDRIVEN, ChangeMessage, ParkedChange
 from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.checksums import origin_of, parked_key

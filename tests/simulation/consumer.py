@@ -25,7 +25,7 @@ from tests.simulation.history import Claim, MirrorSight
 from tests.simulation.object_store import StoreClient
 from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.lineage.subscription import Subscription
-from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.memory.broker import TOMBSTONE
 from tidegate.producer.messages import ChangeMessage
 from tidegate.schemas.errors import (
     ConsumerError,

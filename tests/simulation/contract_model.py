@@ -7,8 +7,13 @@ from random import Random
 
 from tests.simulation.contract import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
 from tidegate.producer.memory.broker import MemoryBroker, MessageRefused, ProducerFenced
-from tidegate.producer.memory.group import Group, GroupRefusal, MemberMetadata
-from tidegate.producer.memory.group_client import ClientState, GroupClient
+from tidegate.producer.memory.group import (
+    ClientState,
+    Group,
+    GroupClient,
+    GroupRefusal,
+    MemberMetadata,
+)
 from tidegate.producer.messages import batch_bytes
 
 _TURNS_MAX = 2_000

@@ -14,7 +14,7 @@ from tests.simulation.history import GroundFault, Stop
 from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.errors import ProgressLost
-from tidegate.producer.memory.log import TOMBSTONE, Entry, Log
+from tidegate.producer.memory.broker import TOMBSTONE, Entry, Log
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted, TableAdded
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tests.simulation.operators import expired_tokens
 from tidegate.producer.errors import EndedInGap, GapNotAccepted
-from tidegate.producer.memory.log import Place
+from tidegate.producer.memory.broker import Place
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.progress import ControlState, PartitionGap
 from tidegate.spark_consumer.core.files import state_file

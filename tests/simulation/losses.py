@@ -15,7 +15,7 @@ import fastavro
 
 from tests.simulation.gate_decoding import signed
 from tests.simulation.gate_rows import DataRow, Segments
-from tidegate.producer.memory.log import TOMBSTONE, Entry, Log
+from tidegate.producer.memory.broker import TOMBSTONE, Entry, Log
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey

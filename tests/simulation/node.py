@@ -22,7 +22,7 @@ from tidegate.producer.driver.byte_budget import BudgetLine, ByteBudget, Request
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.errors import MessageTooLarge, ProducerFencedError
-from tidegate.producer.memory.group_client import ClientState
+from tidegate.producer.memory.group import ClientState
 from tidegate.producer.memory.membership import MemoryStreamStartFinder
 from tidegate.producer.ports import Response, RunningQuery
 from tidegate.schemas.errors import TidegateError, UnreachableError

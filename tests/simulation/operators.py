@@ -19,13 +19,12 @@ from tidegate.lineage.errors import is_expired
 from tidegate.lineage.fleet_status import FleetStatus, fleet_status
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.frontier import ProgressRow
+from tidegate.producer.cli.command_sender import send_commands
+from tidegate.producer.cli.sole_runs import GapAcceptor, Redriver, find_gap, put_back_parked
 from tidegate.producer.core.sole_workers import GapAcceptingWorker, RedrivingWorker
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.driver.command_sender import send_commands
-from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap
-from tidegate.producer.driver.redriver import Redriver, put_back_parked
 from tidegate.producer.errors import EndedInGap, GapNotAccepted, RedriveFailed
-from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.memory.broker import TOMBSTONE
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import DeadLetter, ParkedChange
 from tidegate.producer.spanner.values import values_of_text

@@ -14,7 +14,7 @@ import pytest
 from tests.simulation.poison import TOO_FINE
 from tests.simulation.runner import failure_report, run_seed, story
 from tests.simulation.world import World
-from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.memory.broker import TOMBSTONE
 from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.progress import PartitionAnnounced

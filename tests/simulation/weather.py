@@ -11,8 +11,8 @@ from typing import Any
 
 from tidegate.lineage.slot_view import ANNOUNCEMENTS_MAX
 from tidegate.lineage.snapshot_queue import ENTRIES_WAITING_MAX, SNAPSHOTS_WAITING_MAX
+from tidegate.producer.core.partition_index import OPEN_QUERIES_MAX
 from tidegate.producer.core.publication import PARKED_KEYS_MAX
-from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
 from tidegate.producer.record_filter import MOD_TYPES, RecordFilter
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX

@@ -57,19 +57,17 @@ from tidegate.producer.core import publication
 from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.group_watch import WatchLimits
 from tidegate.producer.core.lifecycle import SlotPhase
+from tidegate.producer.core.partition_index import SchedulerLimits
 from tidegate.producer.core.progress_writer import HeartbeatLimits
 from tidegate.producer.core.publication import PARKED_KEYS_MAX
 from tidegate.producer.core.queries import QueryLimits
-from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.errors import MessageTooLarge, TokenRefused, TooManyParkedKeys
-from tidegate.producer.memory.broker import MESSAGE_BYTES_MAX, MemoryBroker
-from tidegate.producer.memory.group import Group
-from tidegate.producer.memory.group_client import ClientState
-from tidegate.producer.memory.log import Entry, Transaction
+from tidegate.producer.memory.broker import MESSAGE_BYTES_MAX, Entry, MemoryBroker, Transaction
+from tidegate.producer.memory.group import ClientState, Group
 from tidegate.producer.records import DataChangeRecord, StreamRecord
 from tidegate.producer.translation.pipeline import Parking, SizeLimits, TranslationPipeline
 from tidegate.producer.translation.table_refresh import TableRefresher

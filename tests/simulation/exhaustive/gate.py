@@ -21,7 +21,7 @@ from tests.simulation.exhaustive.script import BEGIN_US, NAMES, SLOTS, TABLE, TO
 from tests.simulation.exhaustive.stage import FixedAnswers
 from tests.simulation.history import Claim, History, Published, Violation
 from tidegate.lineage.subscription import Subscription
-from tidegate.producer.memory.log import Entry, Place
+from tidegate.producer.memory.broker import Entry, Place
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles

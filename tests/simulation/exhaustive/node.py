@@ -15,7 +15,7 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.effect_runner import EffectRunner
-from tidegate.producer.memory.group_client import Callback
+from tidegate.producer.memory.group import Callback
 from tidegate.producer.memory.membership import MemoryMembership
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler

@@ -22,7 +22,7 @@ from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.memory.log import Log
+from tidegate.producer.memory.broker import Log
 
 _Copier = Callable[[Any, dict[int, Any]], Any]
 

@@ -25,10 +25,8 @@ from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import TransactionPhase, WorkerLimits
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.memory.broker import MemoryBroker
-from tidegate.producer.memory.group import Group
-from tidegate.producer.memory.group_client import ClientState
-from tidegate.producer.memory.log import Entry, Log, Outcome, Place, Transaction
+from tidegate.producer.memory.broker import Entry, Log, MemoryBroker, Outcome, Place, Transaction
+from tidegate.producer.memory.group import ClientState, Group
 from tidegate.producer.records import ChildPartitionsRecord
 from tidegate.schemas.progress import (
     DataTopic,

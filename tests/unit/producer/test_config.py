@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.producer import accelerator
 from tidegate.producer.config import DISCOVER_FLAGS, DiscoverConfig, FleetConfig, ProducerConfig
-from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
+from tidegate.producer.core.partition_index import OPEN_QUERIES_MAX
 from tidegate.program.settings import InvalidSettings
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import TimestampForm

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
+from tidegate.producer.cli.command_sender import send_commands
+from tidegate.producer.cli.sole_runs import GapAcceptor, Redriver, find_gap, put_back_parked
 from tidegate.producer.core import events as on
-from tidegate.producer.driver.command_sender import send_commands
-from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap
-from tidegate.producer.driver.redriver import Redriver, put_back_parked
 from tidegate.producer.errors import (
     CommandNotWritten,
     EndedInGap,

@@ -13,9 +13,8 @@ from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.effect_runner import EffectRunner
-from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.broker import TOMBSTONE, MemoryBroker
 from tidegate.producer.memory.group import Group, MemberMetadata
-from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import FORM_RECORD, ChangeMessage, ParkedChange, PublishableRecord

@@ -10,9 +10,8 @@ from tidegate.producer.core import events as on
 from tidegate.producer.core.fleet import STALE_AFTER_US, FleetAlignment, FleetProgress
 from tidegate.producer.core.group_watch import GroupWatch, WatchLimits
 from tidegate.producer.core.lifecycle import SlotPhase
-from tidegate.producer.core.partition_index import PartitionIndex
+from tidegate.producer.core.partition_index import PartitionIndex, SchedulerLimits
 from tidegate.producer.core.queries import QueryLimits
-from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.errors import ProgressLost
 from tidegate.schemas.errors import InvariantViolation

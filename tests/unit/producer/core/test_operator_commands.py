@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.producer.core.conftest import SLOTS, START_US
+from tidegate.producer.cli.command_sender import send_commands
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core import inspection as module
 from tidegate.producer.core.inspection import Story
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.operator_commands import OperatorCommands
-from tidegate.producer.driver.command_sender import send_commands
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import PublishableRecord

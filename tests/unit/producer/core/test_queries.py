@@ -9,7 +9,6 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.lifecycle import PartitionState
-from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.queries import (
     Consequence,
     Queries,
@@ -336,13 +335,13 @@ def test_a_change_that_the_index_has_not_seen_breaks_the_invariants(opened, attr
         opened.worker._index.check_invariants(opened.worker.slots.values())
 
 
-def test_the_index_counts_keys_that_one_of_several_parents_had_parked():
+def test_each_announcement_is_reported_with_the_keys_that_the_parent_had_parked():
     """The first parent creates the child and the last one starts it; another does neither."""
-    index, parents = PartitionIndex(SLOTS), ("p1", "p2", "p3")
+    changed, parents = {}, ("p1", "p2", "p3")
     child = StreamPartition(ChildPartition("child", parents, START_US * 1_000))
-    child.report_changes(index.changed)
-    counts = []
+    child.report_changes(changed)
     for number, parent in enumerate(parents):
+        changed.clear()
         child.announce(parent, (number, number + 10))
-        counts.append(index.parked_keys)
-    assert counts == [2, 4, 6]
+        assert changed == {"child": child}
+        assert len(child.published_parked.keys) == 2 * (number + 1)

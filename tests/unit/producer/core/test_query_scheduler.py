@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tidegate.producer.core import effects as do
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.lifecycle import PartitionChange, PartitionState
+from tidegate.producer.core.partition_index import Decision, QueryScheduler, SchedulerLimits
 from tidegate.producer.core.queries import Queries
-from tidegate.producer.core.query_scheduler import Decision, QueryScheduler, SchedulerLimits
 from tidegate.producer.driver.byte_budget import BudgetLine, Request
 from tidegate.schemas.errors import InvariantViolation
 

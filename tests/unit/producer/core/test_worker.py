@@ -11,7 +11,7 @@ from tidegate.producer.errors import (
     QueryInterrupted,
     StreamChangedError,
 )
-from tidegate.producer.memory.log import Log
+from tidegate.producer.memory.broker import Log
 from tidegate.schemas.progress import PartitionAnnounced, PartitionFinished, SlotProgress
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 

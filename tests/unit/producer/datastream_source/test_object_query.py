@@ -26,7 +26,7 @@ from tidegate.producer.datastream_source.objects_query import ObjectsQuery
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.tokens import object_token, objects_minute
 from tidegate.producer.datastream_source.waiting_query import RecordsResponse, WaitingQuery
-from tidegate.producer.driver.clock import SystemClock
+from tidegate.producer.driver.runtime import SystemClock
 from tidegate.producer.errors import TokenRefused
 from tidegate.producer.records import DataChangeRecord, HeartbeatRecord, PartitionStartRecord
 from tidegate.schemas.errors import ConfigError, UnreachableError

@@ -10,15 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 from structlog.testing import capture_logs
 
+from tidegate.producer.cli.parts import RecordedStart
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.effect_runner import EffectRunner
-from tidegate.producer.driver.inbox import Inbox, joined
-from tidegate.producer.driver.line_rate import LineRate
-from tidegate.producer.driver.loop import FleetWorker
-from tidegate.producer.driver.parked_log import ParkedLog
-from tidegate.producer.driver.recorded_start import RecordedStart
+from tidegate.producer.driver.log_lines import LineRate, ParkedLog
+from tidegate.producer.driver.loop import FleetWorker, Inbox, joined
+from tidegate.producer.driver.runtime import SystemClock
 from tidegate.producer.errors import PositionExpired
 from tidegate.producer.memory.clock import ManualClock
 from tidegate.producer.messages import ParkedChange

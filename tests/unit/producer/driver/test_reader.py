@@ -10,8 +10,8 @@ import pytest
 from tidegate.producer.core import events as on
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.reader import PartitionReader, size_bytes
+from tidegate.producer.driver.runtime import TaskThread
 from tidegate.producer.driver.schema_lookups import SchemaLookups
-from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.memory.change_stream import MemoryResponse
 from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord

@@ -10,7 +10,7 @@ from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
-from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.driver.runtime import TaskThread
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.change_stream import MemoryChangeStream

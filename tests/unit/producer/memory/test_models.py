@@ -4,15 +4,17 @@ import pytest
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.memory.broker import MemoryBroker, ProducerFenced
+from tidegate.producer.memory.broker import TOMBSTONE, MemoryBroker, ProducerFenced
 from tidegate.producer.memory.clock import ManualClock
-from tidegate.producer.memory.data_topics import MemoryDataTopics
-from tidegate.producer.memory.group import Group, GroupRefusal, MemberMetadata
-from tidegate.producer.memory.group_client import ClientState, GroupClient
-from tidegate.producer.memory.log import TOMBSTONE
-from tidegate.producer.memory.membership import MemoryMembership
-from tidegate.producer.memory.message_limits import MemoryMessageLimits
-from tidegate.producer.memory.progress_follower import MemoryProgressFollower
+from tidegate.producer.memory.data_topics import MemoryDataTopics, MemoryMessageLimits
+from tidegate.producer.memory.group import (
+    ClientState,
+    Group,
+    GroupClient,
+    GroupRefusal,
+    MemberMetadata,
+)
+from tidegate.producer.memory.membership import MemoryMembership, MemoryProgressFollower
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.schemas.errors import UnreachableError

@@ -1,18 +1,54 @@
-"""Tasks that wait side by side on one thread, so that an open query costs no thread of its own.
+"""Clocks, conditions and tasks of the operating system (`runtime_ports`).
 
-Readers run through the port `Tasks` only, so that the simulation may schedule them itself.  A task
-gives way only where it awaits; what may block otherwise runs beside it (`in_thread`).
+An open query is a task and costs no thread.  Readers run through the port `Tasks`, and the loop
+waits through `Threads` and `Condition`, so that the simulation may schedule them itself.  A task
+gives way only where it awaits; calls that may block run beside it (`in_thread`).  The loop never
+holds a lock while it calls another port.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
-from tidegate.producer.ports import Signal
+from tidegate.producer.core.events import Now
+from tidegate.producer.ports import Clock, Condition, Signal
+
+_NS_PER_US = 1_000
+
+
+class SystemClock:
+    """The clocks of the operating system."""
+
+    def monotonic_us(self) -> int:
+        """Return microseconds since an arbitrary moment, such as the machine's start."""
+        return time.monotonic_ns() // _NS_PER_US
+
+    def wall_us(self) -> int:
+        """Return microseconds since 1970."""
+        return time.time_ns() // _NS_PER_US
+
+    def sleep(self, seconds: float) -> None:
+        """Block the calling thread."""
+        time.sleep(seconds)
+
+
+def now_on(clock: Clock) -> Now:
+    """Read both clocks."""
+    return Now(clock.monotonic_us(), clock.wall_us())
+
+
+class SystemThreads:
+    """Threads of the operating system."""
+
+    def condition(self) -> Condition:
+        """Return a `threading.Condition`."""
+        return threading.Condition()
+
 
 _T = TypeVar("_T")
 _Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"
@@ -25,7 +61,7 @@ _END_PATIENCE_S = 5.0
 class TaskThread:
     """Tasks on an asyncio loop in a daemon thread, which starts with the first task.
 
-    `close` ends it; a call that still blocks then goes on in its own daemon thread, unheard.
+    `close` ends it; a call that still blocks then goes on in its daemon thread, without effect.
     """
 
     def __init__(self, *, name: str = "readers") -> None:
@@ -47,7 +83,7 @@ class TaskThread:
         return _LoopSignal(self._loop)
 
     async def in_thread(self, call: Callable[[], _T]) -> _T:
-        """Run `call` on a daemon thread, so that one that hangs keeps no process from ending."""
+        """Run `call` on a daemon thread, so that the process can end although a call hangs."""
         outcome: asyncio.Future[_T] = self._loop.create_future()
 
         def tell(note: Callable[[Any], None], result: Any) -> None:
@@ -130,5 +166,5 @@ class _LoopSignal:
         return True
 
     def notify(self) -> None:
-        with suppress(RuntimeError):  # closed: nobody waits
+        with suppress(RuntimeError):  # closed
             self._loop.call_soon_threadsafe(self._event.set)

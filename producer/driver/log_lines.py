@@ -1,4 +1,4 @@
-"""Log lines about parked changes: one a minute for each cause, since a cause may park thousands."""
+"""Limits on log lines that an outage, or a common cause, would repeat without end."""
 
 from __future__ import annotations
 
@@ -6,21 +6,41 @@ import threading
 
 import structlog
 
-from tidegate.producer.driver.clock import SystemClock
-from tidegate.producer.driver.line_rate import LineRate
+from tidegate.producer.driver.runtime import SystemClock
 from tidegate.producer.messages import ParkedChange
 from tidegate.producer.ports import Clock
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
+
+
+class LineRate:
+    """Admits `burst` lines, and one more for each interval that passes; counts those left out."""
+
+    def __init__(self, *, burst: int = 5, interval_us: int = 10 * US_PER_SECOND) -> None:
+        self._burst = burst
+        self._interval_us = interval_us
+        self._spent_until_us = 0
+        """When the whole burst is available again, by the clock of `admit`."""
+        self._left_out = 0
+
+    def admit(self, now_us: int) -> int | None:
+        """Return how many lines were left out since the last one; None: leave this one out too."""
+        spent_until_us = max(self._spent_until_us, now_us) + self._interval_us
+        if spent_until_us > now_us + self._burst * self._interval_us:
+            self._left_out += 1
+            return None
+        self._spent_until_us = spent_until_us
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
 
 _INTERVAL_US = 60 * US_PER_SECOND
 _log = structlog.get_logger()
 
 
 class ParkedLog:
-    """Logs changes that are being parked; any thread may use it."""
+    """Logs changes that are being parked: one a minute for each cause; any thread may use it."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """Start with a line for the first change of each cause."""
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._rates: dict[tuple[str, str], LineRate] = {}
@@ -28,7 +48,7 @@ class ParkedLog:
     def __call__(self, change: ParkedChange, key: str, commit_timestamp_us: int) -> None:
         """Log a change, unless a line of its topic and reason was written within a minute.
 
-        `key` is the change's primary key, for a person to read.
+        `key` is the change's primary key, readable.
         """
         with self._lock:
             rate = self._rates.setdefault(

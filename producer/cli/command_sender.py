@@ -1,8 +1,8 @@
-"""Writes what an operator wants of a fleet into the root's slot, in a transaction of its own.
+"""Writes operators' commands to a fleet into the root's slot, in a transaction.
 
-It owns no slot, so its transaction has no fence: workers go by the last record in the slot.
-All commands of a stream share a transactional id, so only the one that was started last can commit,
-and what it has read since is all that was ever said.
+It owns no slot, so its transaction has no fence: the last record in the slot counts for workers.
+All commands of a stream share a transactional id, so only the process that was started last can
+commit, and the records that it has read since are complete.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def send_commands(
 ) -> Sequence[ProgressRecord]:
     """Commit the records that `prepare` returns, in one transaction; return them.
 
-    `prepare` is called once no other command can commit any more; without a record nothing follows.
-    Starts the publisher, and closes it; blocks for minutes at most.  Raises CommandNotWritten, and
-    what `Publisher.start` raises.
+    `prepare` is called once no other command can commit any more; without a record nothing is
+    committed.  Starts the publisher, and closes it; blocks for minutes at most.  Raises
+    CommandNotWritten, and the errors of `Publisher.start`.
     """
     try:
         publisher.start()
