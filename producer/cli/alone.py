@@ -12,7 +12,7 @@ from tidegate.producer.cli.sole_runs import SoleRun
 from tidegate.producer.core.sole_workers import SoleWorker
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.kafka.admin import RetryingAdmin
-from tidegate.producer.kafka.group_members import group_members
+from tidegate.producer.kafka.group import group_members
 from tidegate.program.kafka_clients import admin_config
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 

@@ -10,8 +10,12 @@ from tidegate.producer.cli.environment import Environment, find_environment
 from tidegate.producer.cli.parts import make_registrar, require_topics
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import DeliveryDenied
-from tidegate.producer.kafka.service_check import missing_parts, require_transactions
-from tidegate.producer.kafka.write_access import Right, denied_topics
+from tidegate.producer.kafka.service_check import (
+    Right,
+    denied_topics,
+    missing_parts,
+    require_transactions,
+)
 from tidegate.producer.translation.catalogues import require_other_name
 from tidegate.producer.translation.pipeline import POISON
 from tidegate.producer.translation.subjects import is_registered

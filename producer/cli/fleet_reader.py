@@ -20,11 +20,10 @@ from tidegate.producer.cli.clients import (
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.events import AccessDenied, ProgressReadLost, ReadInterrupted
 from tidegate.producer.errors import StreamNotStarted
-from tidegate.producer.kafka.admin import RetryingAdmin
-from tidegate.producer.kafka.committed_offsets import CommittedOffsets
-from tidegate.producer.kafka.group_members import group_members
+from tidegate.producer.kafka.admin import CommittedOffsets, RetryingAdmin
+from tidegate.producer.kafka.group import group_members
 from tidegate.producer.kafka.progress_follower import ProgressFollower
-from tidegate.producer.kafka.recovery import SlotRecovery
+from tidegate.producer.kafka.slots import SlotRecovery
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.program.kafka_clients import admin_config
 from tidegate.schemas.errors import ConsumerError, UnreachableError

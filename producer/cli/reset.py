@@ -17,7 +17,7 @@ from rich.markup import escape
 from tidegate.producer.cli.alone import require_no_worker
 from tidegate.producer.cli.clients import kafka_options, schema_registry
 from tidegate.producer.cli.report import Progress, Report, no_progress
-from tidegate.producer.kafka.removal import StreamRemoval
+from tidegate.producer.kafka.topics import StreamRemoval
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import SchemaError
 

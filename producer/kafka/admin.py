@@ -5,18 +5,61 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from tidegate.producer.kafka.retries import retry
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.schemas.errors import UnreachableError
 
+PATIENCE_S = 60.0
+PAUSE_S = 0.1
+
+_Answer = TypeVar("_Answer")
+
+
+def retry(
+    call: Callable[[], _Answer],
+    *,
+    is_retriable: Callable[[KafkaError], bool] = lambda _error: True,
+    before_retry: Callable[[KafkaError], None] = lambda _error: None,
+) -> _Answer:
+    """Return what `call` returns; repeat it every tenth of a second while it fails, for a minute.
+
+    Raises the last KafkaException when the minute is over, and at once one that is not retriable.
+    Other exceptions are not retried.
+    """
+
+    def attempt() -> _Answer:
+        try:
+            return call()
+        except KafkaException as error:
+            # The state of the retries and the traceback refer to each other.  With the frames of
+            # the call in it, its Kafka client would live until a garbage collection, and could be
+            # destroyed by it in a thread of the client's own, which ends the process.
+            raise error.with_traceback(None) from None
+
+    def is_worth_retrying(error: BaseException) -> bool:
+        return isinstance(error, KafkaException) and is_retriable(error.args[0])
+
+    def on_retry(state: RetryCallState) -> None:
+        failure = None if state.outcome is None else state.outcome.exception()
+        if failure is not None:
+            before_retry(failure.args[0])
+
+    return Retrying(
+        retry=retry_if_exception(is_worth_retrying),
+        stop=stop_after_delay(PATIENCE_S),
+        wait=wait_fixed(PAUSE_S),
+        before_sleep=on_retry,
+        reraise=True,
+    )(attempt)
+
+
 CALL_TIMEOUT_S = 5.0
 """For one call; a retry follows."""
 
-_Answer = TypeVar("_Answer")
 _Client = TypeVar("_Client")
 
 
@@ -94,3 +137,56 @@ class SharedAdmin:
         """Drop a client, unless another one has taken its place."""
         if self._client is client:
             self._client = None
+
+
+class CommittedOffsets:
+    """The committed offsets of one group; for one thread."""
+
+    def __init__(self, config: Mapping[str, Any], *, group: str) -> None:
+        """Take the options that all clients share; nothing is sent yet."""
+        self.group = group
+        options = {
+            **config,
+            "group.id": group,
+            "enable.auto.commit": False,
+            # This is how long a commit waits for a coordinator.
+            "session.timeout.ms": int(CALL_TIMEOUT_S * 1_000),
+            "heartbeat.interval.ms": 1_000,
+            # Then the answer waits for open transactions that would move the offset.
+            "isolation.level": "read_committed",
+        }
+        self._client = RetryingClient(lambda: make_client(Consumer, options))
+
+    def find(self, topic: str, topic_partition: int, message: str, **fields: Any) -> TopicPartition:
+        """Return the place with its `offset`, negative if none is committed, and its `metadata`.
+
+        Waits for a minute while a transaction that would move it is open, or nobody answers; then
+        raises UnreachableError with the message and the fields.  Raises ConfigError if an ACL is
+        missing.
+        """
+        place = TopicPartition(topic, topic_partition)
+
+        def ask(client: Consumer) -> TopicPartition:
+            (found,) = client.committed([place], timeout=CALL_TIMEOUT_S)
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return found
+
+        return self._client.call(ask, message, **fields)
+
+    def write(self, place: TopicPartition, message: str, **fields: Any) -> None:
+        """Commit the place's offset and metadata, for a group without members.
+
+        Raises what `find` raises.
+        """
+
+        def ask(client: Consumer) -> None:
+            (written,) = client.commit(offsets=[place], asynchronous=False)
+            if written.error is not None:
+                raise KafkaException(written.error)
+
+        self._client.call(ask, message, **fields)
+
+    def close(self) -> None:
+        """Drop the client; the next call makes another one."""
+        self._client.close()

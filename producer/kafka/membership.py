@@ -28,15 +28,12 @@ from tidegate.producer.core.events import (
     SlotPositionAdvanced,
     SlotRecoveryStarted,
 )
-from tidegate.producer.kafka.admin import RetryingAdmin, SharedAdmin
-from tidegate.producer.kafka.committed_offsets import CommittedOffsets
-from tidegate.producer.kafka.group_monitor import GroupMonitor
-from tidegate.producer.kafka.leave_group import keep_place, leave_group
+from tidegate.producer.kafka.admin import CommittedOffsets, RetryingAdmin, SharedAdmin
+from tidegate.producer.kafka.group import NameClaim, keep_place, leave_group
+from tidegate.producer.kafka.monitors import GroupMonitor, TopicMonitor
 from tidegate.producer.kafka.progress_follower import ProgressFollower
-from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.root_slot import RootSlotReader
-from tidegate.producer.kafka.topic_monitor import TopicMonitor
-from tidegate.producer.kafka.worker_names import NameClaim
+from tidegate.producer.kafka.slots import SlotRecovery
 from tidegate.producer.ports import GroupListener
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied

@@ -14,8 +14,7 @@ from tidegate.producer.core.events import (
 from tidegate.producer.core.fleet import FleetProgress
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka.admin import SharedAdmin
-from tidegate.producer.kafka.held_messages import HeldMessages
-from tidegate.producer.kafka.slot_ends import SlotEnds
+from tidegate.producer.kafka.slots import HeldMessages, SlotEnds
 from tidegate.program.kafka_clients import admin_config, consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied
 from tidegate.schemas.errors import ConsumerError, SchemaError

@@ -27,11 +27,10 @@ from tidegate.producer.core.events import (
     TransactionCommitted,
     TransactionFailure,
 )
-from tidegate.producer.kafka.delivery_reports import Callback, DeliveryReports
+from tidegate.producer.kafka.admin import retry
+from tidegate.producer.kafka.delivery import Callback, DeliveryReports, RefusedMessage, fault_of
 from tidegate.producer.kafka.partitioner import topic_partition_of
-from tidegate.producer.kafka.refusals import RefusedMessage, fault_of
-from tidegate.producer.kafka.retries import retry
-from tidegate.producer.kafka.write_access import denied_topics
+from tidegate.producer.kafka.service_check import denied_topics
 from tidegate.producer.messages import MOD_DELETE, PublishableRecord
 from tidegate.program.calls import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client

@@ -17,7 +17,7 @@ from tidegate.producer.core.events import (
     RootSlotRead,
 )
 from tidegate.producer.errors import ProgressLost
-from tidegate.producer.kafka.held_messages import HeldMessages
+from tidegate.producer.kafka.slots import HeldMessages
 from tidegate.program.kafka_clients import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied, kafka_failure
 from tidegate.schemas.progress import ProgressRecord, StreamStarted

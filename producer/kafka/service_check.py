@@ -1,20 +1,53 @@
-"""What a Kafka service lacks that the fleet's guarantees need, asked before a stream begins.
+"""What a Kafka service or a principal lacks that the fleet needs, asked before a stream begins.
 
-Everything that speaks Kafka's protocol answers a metadata request; transactions, compaction, the
-ids of topics and their settings are where services differ.  No topic is changed.
+Everything that implements Kafka's protocol answers a metadata request; transactions, compaction,
+the ids of topics and their settings are where services differ.  No topic is changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, Uuid
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
 
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError
+
+Right: TypeAlias = Literal["READ", "WRITE"]
+
+_RIGHTS_TIMEOUT_S = 3.0
+
+
+def denied_topics(
+    topics: Iterable[str],
+    *,
+    bootstrap_servers: str,
+    options: Mapping[str, Any],
+    right: Right = "WRITE",
+) -> list[str]:
+    """Return the topics on which this principal lacks a right; blocks for seconds at most.
+
+    Leaves out what Kafka does not answer: the answer only makes an error's text better.
+    """
+    admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
+    answers = admin.describe_topics(
+        TopicCollection(list(topics)),
+        include_authorized_operations=True,
+        request_timeout=_RIGHTS_TIMEOUT_S,
+    )
+    denied = []
+    for topic, answer in answers.items():
+        try:
+            allowed = answer.result().authorized_operations
+        except KafkaException:
+            continue
+        if allowed is not None and AclOperation[right] not in allowed:
+            denied.append(topic)
+    return denied
+
 
 _CALL_TIMEOUT_S = 10.0
 _NO_ID = str(Uuid(0, 0))

@@ -31,10 +31,10 @@ from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.loop import FleetWorker
-from tidegate.producer.kafka import group_monitor
+from tidegate.producer.kafka import monitors
 from tidegate.producer.kafka.admin import SharedAdmin
-from tidegate.producer.kafka.group_monitor import GroupMonitor
 from tidegate.producer.kafka.membership import KafkaMembership
+from tidegate.producer.kafka.monitors import GroupMonitor
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics
@@ -321,7 +321,7 @@ def test_a_worker_that_slept_over_its_transactions_timeout_goes_on(broker, step)
 
 def test_slots_that_the_group_leaves_to_nobody_get_an_owner(broker, monkeypatch):
     """A round takes them from a worker that is replaced before it has joined again."""
-    monkeypatch.setattr(group_monitor, "_INTERVAL_US", 500_000)
+    monkeypatch.setattr(monitors, "_INTERVAL_US", 500_000)
     stuck = type("StuckHere", (Stuck,), {"awake": threading.Event()})
     limits = WorkerLimits(group_watch=WatchLimits(patience_us=8_000_000))
     fleet = Fleet(broker, limits=limits)
@@ -422,11 +422,11 @@ def test_a_slots_recovery_waits_for_the_open_transaction_of_the_dead(broker):
 
 ASKING = """
 import sys, time
-from tidegate.producer.kafka import group_monitor
+from tidegate.producer.kafka import monitors
 from tidegate.producer.kafka.admin import SharedAdmin
-group_monitor._INTERVAL_US = 10_000
+monitors._INTERVAL_US = 10_000
 monitors = [
-    group_monitor.GroupMonitor(
+    monitors.GroupMonitor(
         SharedAdmin({"bootstrap.servers": sys.argv[1], "log_level": 0}),
         group="g", worker="w", client_id="w-1",
     )
@@ -457,7 +457,7 @@ def test_a_worker_survives_a_broker_that_goes_away_while_the_group_is_described(
 
 
 def test_a_static_member_is_described_by_its_name(mortal_broker, monkeypatch):
-    monkeypatch.setattr(group_monitor, "_INTERVAL_US", 200_000)
+    monkeypatch.setattr(monitors, "_INTERVAL_US", 200_000)
     servers = {"bootstrap.servers": mortal_broker.bootstrap_servers}
     admin = AdminClient(servers)
     for created in admin.create_topics([NewTopic("slots", 3, 1)]).values():
@@ -483,8 +483,8 @@ LEAVING = """
 import sys, time
 from confluent_kafka import Consumer
 from tidegate.producer.kafka.admin import RetryingAdmin
-from tidegate.producer.kafka.group_members import group_members
-from tidegate.producer.kafka.leave_group import leave_group
+from tidegate.producer.kafka.group import group_members
+from tidegate.producer.kafka.group import leave_group
 
 servers = {"bootstrap.servers": sys.argv[1]}
 admin = RetryingAdmin(servers)

@@ -10,8 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tidegate.producer.kafka import admin as kafka_admin
-from tidegate.producer.kafka import committed_offsets, retries
-from tidegate.producer.kafka.committed_offsets import CommittedOffsets
+from tidegate.producer.kafka.admin import CommittedOffsets
 
 
 class Cluster:
@@ -77,8 +76,8 @@ def cluster(monkeypatch):
     """What every client of a test talks to; retries do not pause."""
     made = Cluster()
     monkeypatch.setattr(kafka_admin, "AdminClient", made.connect)
-    monkeypatch.setattr(committed_offsets, "Consumer", made.open_consumer)
-    monkeypatch.setattr(retries, "PAUSE_S", 0.0)
+    monkeypatch.setattr(kafka_admin, "Consumer", made.open_consumer)
+    monkeypatch.setattr(kafka_admin, "PAUSE_S", 0.0)
     return made
 
 
@@ -94,4 +93,4 @@ def open_committed(cluster):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(retries, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(kafka_admin, "PATIENCE_S", -1.0)

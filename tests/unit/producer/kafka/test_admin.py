@@ -23,10 +23,10 @@ from structlog.testing import capture_logs
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.kafka import admin as kafka_admin
 from tidegate.producer.kafka import backfill_topic as module
-from tidegate.producer.kafka import dead_letters, retries
+from tidegate.producer.kafka import dead_letters
 from tidegate.producer.kafka.backfill_topic import RequestFollower, read_requests, write_request
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters, parked_change
-from tidegate.producer.kafka.group_members import group_members
+from tidegate.producer.kafka.group import group_members
 from tidegate.producer.messages import FORM_EVENT, FORM_REDRIVEN, ParkedChange
 from tidegate.program import kafka_clients
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
@@ -94,7 +94,7 @@ def test_members_are_named_by_their_workers_or_client_ids(admin, cluster, monkey
     described(cluster, away, answer, [], None)
     assert group_members(admin, "g") == ["rdkafka", "w-1", "w2"]
     assert group_members(admin, "g") == group_members(admin, "g") == []
-    monkeypatch.setattr(retries, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(kafka_admin, "PATIENCE_S", -1.0)
     described(cluster, away)
     with pytest.raises(UnreachableError, match="group='g'"):
         group_members(admin, "g")
@@ -130,9 +130,9 @@ class TestRetries:
     def test_a_call_is_retried_with_pauses_until_it_answers(self, pauses):
         seen = []
         call, calls = failing(GONE, KafkaException(REFUSED))
-        assert retries.retry(call, before_retry=seen.append) == "answer"
+        assert kafka_admin.retry(call, before_retry=seen.append) == "answer"
         assert len(calls) == 3
-        assert pauses == [retries.PAUSE_S] * 2
+        assert pauses == [kafka_admin.PAUSE_S] * 2
         assert [error.code() for error in seen] == [KafkaError._TRANSPORT, REFUSED.code()]
 
     @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ class TestRetries:
     )
     def test_what_is_not_retried_is_raised_at_once(self, pauses, monkeypatch, error, options):
         if error is GONE:
-            monkeypatch.setattr(retries, "PATIENCE_S", -1.0)
+            monkeypatch.setattr(kafka_admin, "PATIENCE_S", -1.0)
         call, calls = failing(error, error)
         with pytest.raises(type(error)) as raised:
-            retries.retry(call, **options)
+            kafka_admin.retry(call, **options)
         assert raised.value is error
         assert (len(calls), pauses) == (1, [])
 
@@ -168,7 +168,7 @@ class TestRetries:
 
         gc.disable()
         try:
-            retries.retry(lambda: freed or clients[0].ask(), before_retry=before_retry)
+            kafka_admin.retry(lambda: freed or clients[0].ask(), before_retry=before_retry)
         finally:
             gc.enable()
         assert freed == [True]

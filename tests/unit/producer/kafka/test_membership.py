@@ -22,13 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.producer.core import events as on
-from tidegate.producer.kafka import leave_group as leaving
+from tidegate.producer.kafka import group as consumer_group
 from tidegate.producer.kafka import membership as kafka_membership
-from tidegate.producer.kafka.held_messages import HeldMessages
-from tidegate.producer.kafka.leave_group import keep_place, leave_group
+from tidegate.producer.kafka.group import NameClaim, keep_place, leave_group
 from tidegate.producer.kafka.membership import KafkaMembership
-from tidegate.producer.kafka.recovery import SlotRecovery
-from tidegate.producer.kafka.worker_names import NameClaim
+from tidegate.producer.kafka.slots import HeldMessages, SlotRecovery
 from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -528,7 +526,7 @@ PROGRAM = """
 import ctypes
 from pathlib import Path
 import confluent_kafka
-from tidegate.producer.kafka.committed_offsets import CommittedOffsets
+from tidegate.producer.kafka.admin import CommittedOffsets
 
 OFFSET_COMMIT, OFFSET_FETCH, NOT_COORDINATOR = 8, 9, 16
 (path,) = (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka-*")
@@ -641,7 +639,7 @@ class TestLeaving:
     )
     def test_a_client_that_never_ends_is_left_behind(self, monkeypatch, limit, seconds, is_closed):
         client = Client(polls=2 if limit == "_UNASSIGN_S" else 0)
-        monkeypatch.setattr(leaving, limit, seconds)
+        monkeypatch.setattr(consumer_group, limit, seconds)
         if limit == "_LEAVE_S":
             client.memberid = lambda: "w-1"
         elif limit == "_CLOSE_S":
@@ -674,7 +672,7 @@ class TestLeaving:
         if error is not None:
             held[0].consume = mock.Mock(side_effect=error)
         dropped = weakref.ref(held[0])
-        leaving._drop(held)
+        consumer_group._drop(held)
         assert held == []
         assert error is not None or dropped() is None
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.kafka import partitioner, retries
+from tidegate.producer.kafka import admin as kafka_admin
+from tidegate.producer.kafka import partitioner
 from tidegate.producer.kafka import publisher as kafka_publisher
-from tidegate.producer.kafka.delivery_reports import DeliveryReports
+from tidegate.producer.kafka.delivery import DeliveryReports, Refusals, RefusedMessage, fault_of
 from tidegate.producer.kafka.publisher import KafkaPublisher
-from tidegate.producer.kafka.refusals import Refusals, RefusedMessage, fault_of
 from tidegate.producer.messages import FORM_REDRIVEN, ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.partitioner import topic_partition_of
@@ -380,11 +380,11 @@ class TestOutcomes:
 
 class TestStart:
     def test_initialising_is_retried_until_the_broker_answers(self, publisher_on, monkeypatch):
-        monkeypatch.setattr(retries, "PAUSE_S", 0.0)
+        monkeypatch.setattr(kafka_admin, "PAUSE_S", 0.0)
         client = ScriptedClient(init=[SILENT, SILENT])
         publisher_on(client)
         assert client.calls.count("init") == 3
-        monkeypatch.setattr(retries, "PATIENCE_S", -1.0)
+        monkeypatch.setattr(kafka_admin, "PATIENCE_S", -1.0)
         with pytest.raises(UnreachableError, match="init_transactions failed"):
             publisher_on(ScriptedClient(init=[SILENT]))
 

@@ -12,12 +12,11 @@ from structlog.testing import capture_logs
 from tidegate.producer.core import events as on
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka import admin as kafka_admin
-from tidegate.producer.kafka import group_monitor, slot_ends, topic_monitor
-from tidegate.producer.kafka.group_monitor import GroupMonitor
+from tidegate.producer.kafka import monitors, slots
+from tidegate.producer.kafka.monitors import GroupMonitor, TopicMonitor
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.root_slot import RootSlotReader
-from tidegate.producer.kafka.slot_ends import SlotEnds
-from tidegate.producer.kafka.topic_monitor import TopicMonitor
+from tidegate.producer.kafka.slots import SlotEnds
 from tidegate.program import kafka_clients
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
@@ -257,7 +256,7 @@ class Admins:
 
     def list_offsets(self, places, *, isolation_level, request_timeout):
         assert isolation_level is IsolationLevel.READ_COMMITTED
-        assert request_timeout < slot_ends._AGE_MAX_US / 1e6
+        assert request_timeout < slots._AGE_MAX_US / 1e6
         return self.describe_topics(places)
 
     def describe_topics(self, topics, **_):
@@ -281,7 +280,7 @@ class Admins:
 def admins(monkeypatch):
     made = Admins()
     monkeypatch.setattr(kafka_admin, "AdminClient", made)
-    monkeypatch.setattr(topic_monitor, "TopicCollection", list)
+    monkeypatch.setattr(monitors, "TopicCollection", list)
     return made
 
 
@@ -372,14 +371,14 @@ class TestSlotEnds:
         assert (admins.made, len(admins.asked)) == (2, 2)
 
     def test_a_client_that_does_not_answer_is_dropped(self, ends, admins):
-        assert ends.poll(slot_ends._AGE_MAX_US + 9) is None
+        assert ends.poll(slots._AGE_MAX_US + 9) is None
         assert (admins.made, len(admins.asked)) == (1, 1)
         for _ in range(2):
-            assert ends.poll(slot_ends._AGE_MAX_US + 10) is None
+            assert ends.poll(slots._AGE_MAX_US + 10) is None
         assert (admins.made, len(admins.asked)) == (2, 2)
 
 
-INTERVAL, AGE_MAX = topic_monitor._INTERVAL_US, topic_monitor._AGE_MAX_US
+INTERVAL, AGE_MAX = monitors._INTERVAL_US, monitors._AGE_MAX_US
 P, A, B = ("id-0", 4), ("id-1", 2), ("id-2", 2)
 STATES = [on.TopicState("p", *P), on.TopicState("a", *A), on.TopicState("b", *B)]
 
@@ -440,8 +439,8 @@ class TestTopicMonitor:
         assert lines == [{**failed, "log_level": "warning"}]
 
 
-GROUP_INTERVAL = group_monitor._INTERVAL_US
-GROUP_AGE_MAX = group_monitor._AGE_MAX_US
+GROUP_INTERVAL = monitors._INTERVAL_US
+GROUP_AGE_MAX = monitors._AGE_MAX_US
 GONE = KafkaException(KafkaError(KafkaError._TRANSPORT))
 ASSIGNMENTS = {"w": frozenset({0}), "x": frozenset({1})}
 
@@ -486,7 +485,7 @@ class TestGroupMonitor:
 
         made.answer = answer
         monkeypatch.setattr(kafka_admin, "AdminClient", connect)
-        monkeypatch.setattr(group_monitor, "Thread", thread)
+        monkeypatch.setattr(monitors, "Thread", thread)
         return made
 
     @pytest.fixture
@@ -535,5 +534,5 @@ class TestGroupMonitor:
 
     @pytest.mark.parametrize("slots", [(), (3,), (0, 5, 70_000)])
     def test_an_assignment_is_read_as_kafka_writes_it(self, slots):
-        assert group_monitor._assigned(assignment(*slots)) == frozenset(slots)
-        assert group_monitor._assigned(b"") == frozenset()
+        assert monitors._assigned(assignment(*slots)) == frozenset(slots)
+        assert monitors._assigned(b"") == frozenset()

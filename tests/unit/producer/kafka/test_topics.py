@@ -11,15 +11,14 @@ from structlog.testing import capture_logs
 
 from tidegate.producer.core.queries import Consequence, consequence_of
 from tidegate.producer.errors import TopicRefused
-from tidegate.producer.kafka import message_limits, service_check, write_access
-from tidegate.producer.kafka import removal as removing
+from tidegate.producer.kafka import message_limits, service_check
 from tidegate.producer.kafka import topics as kafka_topics
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
-from tidegate.producer.kafka.removal import StreamRemoval
 from tidegate.producer.kafka.topics import (
     KafkaDataTopics,
     KafkaTopics,
     PlannedTopics,
+    StreamRemoval,
     TopicDescription,
 )
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
@@ -478,8 +477,8 @@ class AccessAdmin:
     ("options", "denied"), [({}, ["closed"]), ({"right": "READ"}, ["open", "closed"])]
 )
 def test_topics_without_a_right_are_named(monkeypatch, options, denied):
-    monkeypatch.setattr(write_access, "AdminClient", AccessAdmin)
-    found = write_access.denied_topics(ANSWERS, bootstrap_servers="x", options={}, **options)
+    monkeypatch.setattr(service_check, "AdminClient", AccessAdmin)
+    found = service_check.denied_topics(ANSWERS, bootstrap_servers="x", options={}, **options)
     assert found == denied
 
 
@@ -611,10 +610,10 @@ class TestRemoval:
 
     @pytest.fixture
     def removal(self, admin, monkeypatch):
-        monkeypatch.setattr(removing, "make_client", lambda *_: admin)
-        monkeypatch.setattr(removing, "list_topics", lambda *_: frozenset(admin.visible))
-        monkeypatch.setattr(removing, "_LOOK_S", 0.001)
-        monkeypatch.setattr(removing, "_GONE_S", 0.05)
+        monkeypatch.setattr(kafka_topics, "make_client", lambda *_: admin)
+        monkeypatch.setattr(kafka_topics, "list_topics", lambda *_: frozenset(admin.visible))
+        monkeypatch.setattr(kafka_topics, "_LOOK_S", 0.001)
+        monkeypatch.setattr(kafka_topics, "_GONE_S", 0.05)
         return StreamRemoval(TopicNames("bank"), "b:1", {})
 
     def test_topics_and_groups_of_the_prefix_are_removed(self, removal, admin):

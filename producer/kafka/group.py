@@ -1,0 +1,148 @@
+"""The fleet's consumer group: members, names of workers, and how a client leaves it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import warnings
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, GroupMetadata
+
+from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, CommittedOffsets, RetryingAdmin
+from tidegate.program.calls import CallHangs, call_bounded
+
+_UUID_SUFFIX = re.compile("-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+"""What the broker adds to a static member's name to make a member id of it."""
+
+warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
+
+
+def describe_group(client: AdminClient, group: str) -> GroupMetadata | None:
+    """Return the group's state and members, or None if no broker knows it; blocks for 5 s at most.
+
+    By librdkafka's former request.  The present one (`describe_consumer_groups`), like every
+    request of an admin client that goes to a coordinator, ends the process when the coordinator
+    disconnects at the wrong moment: librdkafka's issue 4605, in 2.16 still.
+
+    Raises KafkaException.
+    """
+    found = next(iter(client.list_groups(group, CALL_TIMEOUT_S)), None)
+    if found is not None and found.error is not None:
+        raise KafkaException(found.error)
+    return found
+
+
+def member_name(member_id: str) -> str:
+    """Return the name of a static member, which is its worker's; of another one, its client id."""
+    return _UUID_SUFFIX.sub("", member_id)
+
+
+def group_members(admin: RetryingAdmin, group: str) -> list[str]:
+    """Return the worker names of the group's members, sorted; empty for a group without any.
+
+    A worker that has ended is a member until its session time-out.  Blocks for a minute at most;
+    raises what `RetryingAdmin.call` raises.
+    """
+
+    def ask(client: AdminClient) -> list[str]:
+        found: Any = describe_group(client, group)  # its fields have no types
+        return [] if found is None else sorted(member_name(one.id) for one in found.members)
+
+    return admin.call(ask, "cannot describe the consumer group", group=group)
+
+
+_UNUSED_OFFSET = 0
+
+
+class NameClaim:
+    """One process's claim to a worker's name; `process` is unique to the process.
+
+    The offset is that of topic partition 0 of `topic`, which must exist.
+    """
+
+    def __init__(self, claims: CommittedOffsets, *, topic: str, process: str) -> None:
+        """Take the offsets of the name's own group, which is the register."""
+        self._claims = claims
+        self._topic = topic
+        self._process = process
+
+    def claim(self) -> None:
+        """Write the claim, over that of any predecessor; raises UnreachableError."""
+        place = TopicPartition(self._topic, 0, _UNUSED_OFFSET, self._process)
+        self._claims.write(place, "cannot claim the worker's name", name=self._claims.group)
+
+    def has_successor(self) -> bool:
+        """Whether another process claimed the name after this one; raises UnreachableError."""
+        message = "cannot look up the worker's name"
+        place = self._claims.find(self._topic, 0, message, name=self._claims.group)
+        return (place.metadata or "") not in {"", self._process}
+
+
+_POLL_S = 0.05
+_QUIET_POLLS = 2
+_BATCH_MAX = 500
+_UNASSIGN_S = 30.0
+_LEAVE_S = 10.0
+"""The request to leave is sent as soon as nothing is assigned any more."""
+_CLOSE_S = 15.0
+"""A client that can reach the group closes in less than a second."""
+_log = structlog.get_logger()
+
+
+def leave_group(consumer: Consumer) -> None:
+    """Give up what is assigned, which calls the client's callbacks, leave, and close the client.
+
+    A client that keeps what it owns, or does not close, is left behind: the group drops it after
+    its session time-out.  Raises what the callbacks raise.
+    """
+    give_up_at = time.monotonic() + _UNASSIGN_S
+    leave_until = time.monotonic() + _LEAVE_S
+    try:
+        try:
+            consumer.unsubscribe()
+        except KafkaException:  # a fenced client refuses this, and owns nothing
+            leave_until = 0.0
+        quiet_polls = 0
+        while quiet_polls < _QUIET_POLLS:
+            if time.monotonic() > give_up_at:
+                _log.warning("the group's client keeps its slots and is left behind")
+                return
+            consumer.consume(_BATCH_MAX, _POLL_S)
+            is_leaving = time.monotonic() < leave_until and bool(consumer.memberid())
+            quiet_polls = 0 if is_leaving or consumer.assignment() else quiet_polls + 1
+        if leave_until and consumer.memberid():
+            _log.warning("the group's client does not leave")
+    except BaseException:
+        _close(consumer)
+        raise
+    _close(consumer)
+
+
+def keep_place(clients: list[Consumer]) -> None:
+    """Drop the only references to clients, whose places the group keeps until their sessions end.
+
+    On a thread of its own: ending a client that hangs may hang too.  The clients' callbacks may
+    still be called there.
+    """
+    threading.Thread(target=_drop, args=(clients,), name="kafka-discard", daemon=True).start()
+
+
+def _drop(clients: list[Consumer]) -> None:
+    """Hand over what is due and drop the clients; no variable may refer to one."""
+    with suppress(KafkaException, RuntimeError):  # the second of a client that is closed already
+        for place in range(len(clients)):
+            for _ in range(_QUIET_POLLS):
+                clients[place].consume(_BATCH_MAX, _POLL_S)
+    clients.clear()
+
+
+def _close(consumer: Consumer) -> None:
+    try:
+        call_bounded(consumer.close, within_s=_CLOSE_S)
+    except CallHangs:
+        _log.warning("the group's client does not close and is left behind")

@@ -1,0 +1,130 @@
+"""Reading of slots: where it starts, where a slot ends, and messages that wait for a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import structlog
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
+
+from tidegate.producer.kafka.admin import (
+    CALL_TIMEOUT_S,
+    CommittedOffsets,
+    RetryingAdmin,
+    SharedAdmin,
+)
+from tidegate.program.kafka_clients import listed_offset
+from tidegate.schemas.instants import US_PER_SECOND
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+
+class SlotRecovery:
+    """Looks up offsets of the slots of one progress topic; both calls raise UnreachableError."""
+
+    def __init__(self, admin: RetryingAdmin, committed: CommittedOffsets, *, topic: str) -> None:
+        """Take what reads the offsets of the fleet's group."""
+        self._admin = admin
+        self._committed = committed
+        self._topic = topic
+
+    def fence_offset(self, slot: int) -> int | None:
+        """Return the offset that the slot's last fence committed; None if there was no fence.
+
+        Waits while a transaction that would move it is open.
+        """
+        message = "cannot read the group's offsets"
+        offset = self._committed.find(self._topic, slot, message, slot=slot).offset
+        return int(offset) if offset >= 0 else None
+
+    def uncommitted_end(self, slot: int) -> int:
+        """Return the slot's end, records of open transactions included.
+
+        A `read_committed` consumer's own end would stop before the former owner's transaction.
+        """
+        place = TopicPartition(self._topic, slot)
+
+        def ask(admin: AdminClient) -> int:
+            answers = admin.list_offsets(
+                {place: OffsetSpec.latest()},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=CALL_TIMEOUT_S,
+            )
+            return listed_offset(answers[place].result())
+
+        return self._admin.call(ask, "cannot find the slot's end", slot=slot)
+
+
+_TIMEOUT_S = 5.0
+_AGE_MAX_US = 8 * US_PER_SECOND
+_log = structlog.get_logger()
+
+
+class SlotEnds:
+    """The next offset of every slot for readers of what is committed; for one thread."""
+
+    def __init__(self, admin: SharedAdmin, *, topic: str, slots: int) -> None:
+        """Prepare; nothing is sent yet."""
+        self._admin = admin
+        self._places = [TopicPartition(topic, slot) for slot in range(slots)]
+        self._asked: AdminClient | None = None
+        self._asked_us = 0
+        self._answers: Mapping[TopicPartition, Future[ListOffsetsResultInfo]] = {}
+
+    def poll(self, now_us: int) -> dict[int, int] | None:
+        """Return the answer to a question if it is there; ask if none is under way; never blocks.
+
+        `now_us` is of any monotonic clock.  A question that fails is asked again by a later call.
+        """
+        if not self._answers:
+            self._ask(now_us)
+        elif all(answer.done() for answer in self._answers.values()):
+            answers, self._answers = self._answers, {}
+            try:
+                return {place.partition: found.result().offset for place, found in answers.items()}
+            except KafkaException as error:
+                _log.debug("ends of slots not described", reason=str(error))
+                self._admin.replace(self._asked)
+        elif now_us - self._asked_us >= _AGE_MAX_US:
+            self._answers = {}
+            self._admin.replace(self._asked)
+        return None
+
+    def _ask(self, now_us: int) -> None:
+        self._asked, self._asked_us = self._admin.client(), now_us
+        self._answers = self._asked.list_offsets(
+            {place: OffsetSpec.latest() for place in self._places},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=_TIMEOUT_S,
+        )
+
+
+class HeldMessages:
+    """What a client read, in its order, up to the first message that is not ready; one thread."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._held: list[Message] = []
+
+    def __bool__(self) -> bool:
+        """Whether messages wait."""
+        return bool(self._held)
+
+    def take(
+        self, consume: Callable[[], list[Message]], is_ready: Callable[[Message], bool]
+    ) -> Iterator[Message]:
+        """Yield the held messages, or what `consume` returns if there are none.
+
+        Ends before the first one that is not ready, from which on they are held.
+        """
+        messages = self._held or consume()
+        self._held = []
+        for number, message in enumerate(messages):
+            if not is_ready(message):
+                self._held = messages[number:]
+                return
+            yield message
