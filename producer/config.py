@@ -57,7 +57,8 @@ class ProducerConfig(SourceSettings):
         "Spanner": (
             "project instance database change_stream database_role credentials_file "
             "spanner_endpoint spanner_ca_file spanner_client_cert spanner_client_key "
-            "spanner_emulator_host rpc_priority request_tag directed_reads heartbeat_ms"
+            "spanner_emulator_host query_transport rpc_priority request_tag directed_reads "
+            "heartbeat_ms"
         ),
         "Kafka": (
             f"{KAFKA_PANEL} slots topic_partitions replication_factor progress_version "

@@ -236,6 +236,13 @@ class SourceSettings(StreamSettings):
             "credentials"
         ),
     )
+    query_transport: Literal["h2", "grpc"] = Field(
+        default="h2",
+        description=(
+            "Client of the streaming queries: Tidegate's own over HTTP/2, or gRPC's, which holds "
+            "more memory; see docs/spanner.md"
+        ),
+    )
     rpc_priority: Literal["", "low", "medium", "high"] = Field(
         default="",
         description="Priority of the queries in Spanner; empty: Spanner's default, which is high",

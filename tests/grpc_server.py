@@ -1,13 +1,15 @@
 """gRPC's own server with one streaming method, and connections to it on one asyncio loop."""
 
 import asyncio
+from functools import partial
 
 import grpc
 
-from tidegate.producer.spanner.call import WAITING, ReadAhead
-from tidegate.producer.spanner.connection import Connection
-from tidegate.producer.spanner.endpoint import Endpoint
-from tidegate.producer.spanner.stream_channels import StreamChannels
+from tidegate.producer.spanner.transport.call import WAITING, ReadAhead
+from tidegate.producer.spanner.transport.connection import Connection
+from tidegate.producer.spanner.transport.endpoint import Endpoint
+from tidegate.producer.spanner.transport.grpc_connection import GrpcConnection
+from tidegate.producer.spanner.transport.stream_channels import StreamChannels
 
 PATIENCE_S = 60
 
@@ -15,8 +17,9 @@ PATIENCE_S = 60
 class Server:
     """A gRPC server whose only method is a generator of bytes, given the request."""
 
-    def __init__(self, respond, *, certificate=None, options=()):
+    def __init__(self, respond, *, certificate=None, options=(), over_grpc=False):
         self.respond = respond
+        self.over_grpc = over_grpc
         self.certificate = certificate
         self.options = options
         self.metadata = []
@@ -45,7 +48,9 @@ class Server:
         await self.server.stop(None)
 
     def _open(self):
-        self.opened.append(Connection(self.endpoint, ReadAhead()))
+        over_h2 = partial(Connection, ahead=ReadAhead())
+        connect = GrpcConnection if self.over_grpc else over_h2
+        self.opened.append(connect(self.endpoint))
         return self.opened[-1]
 
     async def _respond(self, request, context):

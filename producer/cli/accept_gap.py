@@ -30,7 +30,7 @@ from tidegate.producer.cli.stream_states import Command, require_command
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.sole_workers import GapAcceptingWorker
 from tidegate.producer.errors import QueryError
-from tidegate.producer.spanner.validate import setup_error
+from tidegate.producer.spanner.checks import setup_error
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 from tidegate.schemas.progress import PartitionGap, TokenSnapshot

@@ -24,7 +24,7 @@ from tidegate.producer.datastream_source.description import FILES_DIALECT
 from tidegate.producer.kafka.backfill_topic import read_requests, write_request
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.record_filter import MOD_TYPES
-from tidegate.producer.spanner.condition_check import require_condition
+from tidegate.producer.spanner.checks import require_condition
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339

@@ -16,6 +16,10 @@ from tidegate.producer.kafka.service_check import (
     missing_parts,
     require_transactions,
 )
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.checks import try_query
+from tidegate.producer.spanner.forms import form_of
+from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.translation.catalogues import require_other_name
 from tidegate.producer.translation.pipeline import POISON
 from tidegate.producer.translation.subjects import is_registered
@@ -32,7 +36,7 @@ _DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (
 
 
 def check(config: ProducerConfig) -> list[str]:
-    """Return a line for each system that `run` would use, and one for the accelerator.
+    """Return a line for each system that `run` would use, the accelerator and a query.
 
     Also one for each part that the Kafka service lacks.  Raises what `run` would raise.
     """
@@ -60,7 +64,24 @@ def _lines(config: ProducerConfig, found: Environment) -> list[str]:
         *(f"Kafka: {one}" for one in lacks),
         f"registry: {config.registry_url}, {schemas}",
         f"accelerator: {describe_accelerator()}",
+        *_query(found),
     ]
+
+
+def _query(found: Environment) -> list[str]:
+    """Return how a query of one second went; nothing for a source without queries."""
+    source = found.source
+    if source.channels is None:
+        return []
+    described = source.description
+    form = form_of(described.dialect, described.partition_mode, described.name)
+    outcome = try_query(
+        SpannerChangeStream(source.channels, form, source.query_options),
+        run_task=source.tasks.run,
+        start_ns=SpannerCatalogue(source.channels).now_ns(),
+        transport=source.channels.query_transport,
+    )
+    return [f"query: {outcome}"]
 
 
 def _require_right_to_write(config: ProducerConfig, found: Environment) -> None:

@@ -23,9 +23,8 @@ from tidegate.producer.datastream.file_tree import all_files, newest_files, obje
 from tidegate.producer.datastream.inventory import Inventory
 from tidegate.producer.description import DIALECTS, Discovery, SourceField, SourceObject
 from tidegate.producer.errors import QueryError
-from tidegate.producer.spanner.catalogue import SpannerCatalogue
-from tidegate.producer.spanner.source_tables import source_tables
-from tidegate.producer.spanner.validate import setup_error
+from tidegate.producer.spanner.catalogue import SpannerCatalogue, source_tables
+from tidegate.producer.spanner.checks import setup_error
 from tidegate.schemas.errors import ConfigError
 
 _FILES = "the files were read to their end: the newest {count} of each object"

@@ -32,8 +32,8 @@ from tidegate.producer.observation.lineage import LineageNotes
 from tidegate.producer.observation.metrics import ProducerMetrics, producer_metrics
 from tidegate.producer.observation.observer import Observer
 from tidegate.producer.ports import ChangeStream, RecordTranslator
+from tidegate.producer.spanner.catalogue import TablesAt
 from tidegate.producer.spanner.table_reads import SpannerChunkReads
-from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.translation.pipeline import Parking
 from tidegate.program.memory import collect_rarely
 from tidegate.program.open_lineage import RunLineage, kafka_namespace, place_of, reported

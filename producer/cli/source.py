@@ -23,15 +23,13 @@ from tidegate.producer.datastream_source.table_settings import LaterBackfill, Ta
 from tidegate.producer.description import StreamDescription
 from tidegate.producer.driver.runtime import SystemClock, TaskThread
 from tidegate.producer.ports import Catalogue, ChangeStream
-from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.catalogue import SpannerCatalogue, TablesAt
 from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.checks import validate_stream
 from tidegate.producer.spanner.forms import form_of
-from tidegate.producer.spanner.query_options import QueryOptions
-from tidegate.producer.spanner.stream import SpannerChangeStream
+from tidegate.producer.spanner.stream import QueryOptions, SpannerChangeStream
 from tidegate.producer.spanner.table_reads import SpannerTableReads
-from tidegate.producer.spanner.tables_at import TablesAt
-from tidegate.producer.spanner.tls import Tls
-from tidegate.producer.spanner.validate import validate_stream
+from tidegate.producer.spanner.transport.endpoint import Tls
 from tidegate.producer.translation.catalogues import FilteredCatalogue, require_other_names
 from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
 
@@ -115,6 +113,7 @@ def channels_to(config: ProducerConfig) -> SpannerChannels:
             client_cert=str(config.spanner_client_cert or ""),
             client_key=str(config.spanner_client_key or ""),
         ),
+        query_transport=config.query_transport,
     )
 
 

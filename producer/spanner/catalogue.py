@@ -9,18 +9,22 @@ are stored: PostgreSQL has folded those that were not quoted.  Names of tables i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
 
 from tidegate.producer.description import (
     DIALECTS,
     GOOGLE_SQL,
     POSTGRESQL,
+    SourceField,
+    SourceObject,
     StreamDescription,
     filters_of,
 )
-from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
+from tidegate.producer.ports import Catalogue, Tasks
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -303,3 +307,79 @@ def _plain(value: Any) -> Any:
     """Return a result's value as text, boolean, number or None."""
     kind = value.WhichOneof("kind")
     return None if kind in {None, "null_value"} else getattr(value, kind)
+
+
+_T = TypeVar("_T")
+
+
+class TablesAt:
+    """Asks the catalogue, beside the other queries; remembers each table at its last time.
+
+    Google's page on the information schema lets its views be read at an exact time.
+    """
+
+    def __init__(self, catalogue: Catalogue, *, stream: str, tasks: Tasks) -> None:
+        """`stream` is the change stream that says which columns are watched."""
+        self._catalogue = catalogue
+        self._stream = stream
+        self._tasks = tasks
+        self._known: dict[str, tuple[int, TableSchema | None]] = {}
+
+    async def table(self, name: str, *, read_ns: int) -> TableSchema | None:
+        """Return a table as it was; None if there was none.  Raises QueryError and SchemaError."""
+        at, found = self._known.get(name, (None, None))
+        if at != read_ns:
+            found = await self._tasks.in_thread(
+                lambda: self._catalogue.table(name, stream=self._stream, read_ns=read_ns)
+            )
+            self._known[name] = (read_ns, found)
+        return found
+
+    async def in_thread(self, ask: Callable[[], _T]) -> _T:
+        """Ask a catalogue something else, beside the other queries."""
+        return await self._tasks.in_thread(ask)
+
+
+def source_tables(
+    tables: Iterable[TableSchema],
+    nullable: Collection[tuple[str, str]],
+    streams: Sequence[StreamDescription],
+) -> tuple[SourceObject, ...]:
+    """Return the tables by name; `nullable` holds (table, column) of columns that may be NULL."""
+    watched = {stream.name: _watched_columns(stream) for stream in streams}
+
+    def watching(table: str, column: str) -> tuple[str, ...]:
+        return tuple(
+            name for name, columns in watched.items() if column in columns.get(table, frozenset())
+        )
+
+    def field(table: str, column: Column) -> SourceField:
+        return SourceField(
+            name=column.name,
+            type=_type_name(column.type),
+            nullable=(table, column.name) in nullable,
+            key_position=column.key_position,
+            watched_by=watching(table, column.name),
+        )
+
+    return tuple(
+        SourceObject(
+            name=table.name,
+            fields=tuple(field(table.name, column) for column in table.columns),
+            watched_by=tuple(name for name, columns in watched.items() if table.name in columns),
+        )
+        for table in sorted(tables, key=lambda one: one.name)
+    )
+
+
+def _watched_columns(stream: StreamDescription) -> dict[str, frozenset[str]]:
+    return {
+        table.name: frozenset(column.name for column in table.columns if column.is_watched)
+        for table in stream.tables
+    }
+
+
+def _type_name(kind: ColumnType) -> str:
+    if kind.element is not None:
+        return f"{kind.code}<{_type_name(kind.element)}>"
+    return kind.annotation or kind.code

@@ -1,8 +1,7 @@
-"""Connections to one Spanner database: channels, the session, and the errors they raise.
+"""Access to one Spanner database: its session, calls, and the errors that they raise.
 
-Calls the service with the generated messages over plain gRPC channels, because the client library
-decodes every value several times and its `Client()` sends requests on its own.  Unary calls have a
-connection of their own, gRPC's; those of streaming queries are in `stream_channels`.
+Unary calls go through Google's client (`transport.service_client`), streaming queries over one of
+two transports (`transport.stream_channels`).
 """
 
 from __future__ import annotations
@@ -10,34 +9,27 @@ from __future__ import annotations
 import asyncio
 import platform
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 import grpc
+from google.cloud.spanner_v1.types import CreateSessionRequest
 
 from tidegate.producer.errors import QueryError, QueryInterrupted, QueryRefused
-from tidegate.producer.spanner.api_messages import (
-    CreateSessionRequest,
-    ExecuteSqlRequest,
-    PartitionReadRequest,
-    PartitionResponse,
-    ResultSet,
-    Session,
-)
-from tidegate.producer.spanner.authorization import Authorization
-from tidegate.producer.spanner.call import ReadAhead
-from tidegate.producer.spanner.connection import Connection
-from tidegate.producer.spanner.endpoint import Endpoint
-from tidegate.producer.spanner.status_details import (
+from tidegate.producer.spanner.transport import stream_channels
+from tidegate.producer.spanner.transport.authorization import Authorization
+from tidegate.producer.spanner.transport.call import ReadAhead
+from tidegate.producer.spanner.transport.connection import Connection
+from tidegate.producer.spanner.transport.endpoint import Tls
+from tidegate.producer.spanner.transport.grpc_connection import GrpcConnection
+from tidegate.producer.spanner.transport.service_client import ServiceClient
+from tidegate.producer.spanner.transport.status import (
     asked_pause_us,
     is_lost_session,
     is_rejection,
     is_web_page,
 )
-from tidegate.producer.spanner.stream_channels import ResponseStream, StreamChannels
-from tidegate.producer.spanner.tls import Tls
+from tidegate.producer.spanner.transport.stream_channels import ResponseStream, StreamChannels
 from tidegate.program.calls import Rejections
 from tidegate.version import __version__
 
@@ -45,9 +37,7 @@ ENDPOINT_DEFAULT = "spanner.googleapis.com:443"
 _SERVICE = "/google.spanner.v1.Spanner/"
 _SESSION_TIMEOUT_S = 20.0
 _API_CLIENT = f"tidegate/{__version__} gl-python/{platform.python_version()}"
-"""As Google's clients name themselves; their libraries (`gax`, `gapic`) make no call here."""
-_KEEPALIVE_MS = 120_000
-"""As the client libraries: servers end connections that ping much more often."""
+"""As Google's clients name themselves; their libraries (`gax`, `gapic`) make no query."""
 _RETRIABLE = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.ABORTED,
@@ -74,8 +64,6 @@ _PAGE_HINT = (
     "What answered is not Spanner: check the settings endpoint and SPANNER_EMULATOR_HOST, and the "
     "load balancers and proxies on the way"
 )
-_REJECTED_PAUSES_S = (0.2, 1.0, 3.0)
-"""Before a unary call is repeated that was rejected; a worker repeats its queries for longer."""
 
 
 def rpc_error(
@@ -98,12 +86,12 @@ def rpc_error(
 
 
 class SpannerChannels:
-    """Channels to one database, and the multiplexed session that all its queries share.
+    """Connections to one database, and the multiplexed session that all its queries share.
 
     `emulator_host` is `host:port` of an emulator or simulator, reached in plaintext without
-    credentials; empty means the service, with the host's default credentials.  One that `tls` says
-    is of a deployment of one's own knows no accounts of Google's: calls carry no credentials of
-    them, unless `credentials_file` has some.
+    credentials; empty means the service, with the host's default credentials.  With `tls` of an
+    own deployment calls carry no credentials of Google's, unless `credentials_file` has some.
+    `query_transport` is "h2" or "grpc".
     """
 
     def __init__(
@@ -115,63 +103,61 @@ class SpannerChannels:
         endpoint: str = ENDPOINT_DEFAULT,
         credentials_file: str = "",
         tls: Tls | None = None,
+        query_transport: str = "h2",
     ) -> None:
         self.database = database
-        self._tls = tls or Tls()
-        self._is_signed = not emulator_host and (
-            bool(credentials_file) or not self._tls.is_of_deployment
-        )
-        self._emulator_host = emulator_host
+        self.query_transport = query_transport
+        tls = tls or Tls()
+        self._is_signed = not emulator_host and (bool(credentials_file) or not tls.is_of_deployment)
         self._database_role = database_role
-        self._service = endpoint
         # The audience of the credentials is the service, whatever address it is reached at.
         audience = f"https://{ENDPOINT_DEFAULT.partition(':')[0]}/"
         self._authorization = Authorization(audience, credentials_file=credentials_file)
+        self._service = ServiceClient(
+            database,
+            plaintext_host=emulator_host,
+            # Google's client knows the default address, in each universe of Google Cloud.
+            endpoint="" if endpoint == ENDPOINT_DEFAULT else endpoint,
+            tls=tls,
+            authorization=self._authorization,
+            is_signed=self._is_signed,
+        )
         self._rejections = Rejections()
-        self._unary_channel: grpc.Channel | None = None
         self._ahead = ReadAhead()
-        self._streams = StreamChannels(lambda: Connection(self._endpoint(), self._ahead))
-        self._endpoint_of_streams: Endpoint | None = None
+        self._streams = StreamChannels(self._open_connection)
         self._session = ""
-        self._lock = threading.Lock()
         self._session_lock = threading.Lock()
         self._session_turn = asyncio.Lock()
         """One of the queries that start together asks for the session, with one thread."""
 
     def execute_sql(self, request: Any, *, timeout_s: float) -> Any:
         """Run a query and return its `ResultSet`; raises QueryError."""
-        call = self._unary("ExecuteSql", ExecuteSqlRequest, ResultSet)
-        return self._ask(call, request, timeout_s=timeout_s, what="query Spanner")
+        return self._ask("execute_sql", request, timeout_s=timeout_s, what="query Spanner")
 
     def partition_read(self, request: Any, *, timeout_s: float) -> Any:
         """Cut a read into shares and return the `PartitionResponse`; raises QueryError."""
-        call = self._unary("PartitionRead", PartitionReadRequest, PartitionResponse)
-        return self._ask(call, request, timeout_s=timeout_s, what="cut a read into shares")
+        what = "cut a read into shares"
+        return self._ask("partition_read", request, timeout_s=timeout_s, what=what)
 
     def stream(self, method: str, request: Any, session: str) -> ResponseStream:
         """Prepare a streaming call without a deadline, on the running asyncio loop."""
         request.session = session
         return self._streams.call(
-            _SERVICE + method,
-            request.SerializeToString(),
-            lambda: self._signed(self._metadata(session)),
+            _SERVICE + method, request.SerializeToString(), lambda: self._metadata(session)
         )
 
     def session(self, *, timeout_s: float = _SESSION_TIMEOUT_S) -> str:
         """Return the session's name; creates it if there is no session.  Raises QueryError."""
         with self._session_lock:
             if not self._session:
+                template = {"multiplexed": True, "creator_role": self._database_role}
+                request = CreateSessionRequest.pb()(database=self.database, session=template)
                 try:
-                    call = self._unary("CreateSession", CreateSessionRequest, Session)
-                    self._session = self._repeat_rejected(
-                        lambda: call(
-                            self._session_request(),
-                            timeout=timeout_s,
-                            metadata=self._metadata_of_the_database(),
-                        )
-                    ).name
+                    created = self._service.call("create_session", request, timeout_s=timeout_s)
                 except grpc.RpcError as error:
                     raise self._no_session(error) from error
+                self.accept()
+                self._session = created.name
             return self._session
 
     async def stream_session(self) -> str:
@@ -201,49 +187,24 @@ class SpannerChannels:
         self._rejections.accept()
 
     def close(self) -> None:
-        """Close all channels; calls that still run end."""
-        with self._lock:
-            channel, self._unary_channel = self._unary_channel, None
-        if channel is not None:
-            channel.close()
+        """Close all connections; calls that still run end."""
+        self._service.close()
         self._streams.close()
 
-    def _session_request(self) -> Any:
-        template = {"multiplexed": True, "creator_role": self._database_role}
-        return CreateSessionRequest.pb()(database=self.database, session=template)
+    def _ask(self, method: str, request: Any, *, timeout_s: float, what: str) -> Any:
+        session = self.session(timeout_s=timeout_s)
+        request.session = session
+        try:
+            response = self._service.call(method, request, timeout_s=timeout_s)
+        except grpc.RpcError as error:
+            raise self.failed(error, session, what=what) from error
+        self.accept()
+        return type(response).pb(response)
 
     def _no_session(self, error: grpc.RpcError) -> QueryError:
         may_pass = self._may_pass(error)
         what = "open a session in Spanner"
         return rpc_error(error, what=what, may_pass=may_pass, database=self.database)
-
-    def _repeat_rejected(self, call: Callable[[], Any]) -> Any:
-        """Return a unary call's answer; one that is rejected is repeated with a fresh token."""
-        for pause_s in _REJECTED_PAUSES_S:
-            try:
-                answer = call()
-            except grpc.RpcError as error:
-                if not is_rejection(error):
-                    self._leave_silent_connection(error)
-                    raise
-                self._authorization.renew()
-                time.sleep(pause_s)
-            else:
-                self.accept()
-                return answer
-        answer = call()
-        self.accept()
-        return answer
-
-    def _leave_silent_connection(self, error: grpc.RpcError) -> None:
-        """Let the next unary call open a connection if this one had no answer in its time.
-
-        A network may have dropped the connection without a word; gRPC finds out two minutes later.
-        """
-        if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-            return
-        with self._lock:
-            self._unary_channel = None  # not closed: calls of other threads may run on it
 
     def _may_pass(self, error: grpc.RpcError) -> bool:
         """Whether a rejected call may be accepted later; asks for a fresh token."""
@@ -252,73 +213,22 @@ class SpannerChannels:
         self._authorization.renew()
         return not self._rejections.reject()
 
-    def _metadata_of_the_database(self) -> tuple[tuple[str, str], ...]:
-        return self._metadata_for({"database": self.database})
+    async def _metadata(self, session: str) -> list[tuple[str, str]]:
+        """Return the metadata of a query, with the token of the credentials.
 
-    def _metadata(self, session: str) -> tuple[tuple[str, str], ...]:
-        return self._metadata_for({"session": session})
-
-    def _metadata_for(self, routed_by: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        return (
+        Raises `grpc.RpcError` if the token cannot be refreshed.
+        """
+        headers = await self._authorization.headers() if self._is_signed else ()
+        return [
             ("google-cloud-resource-prefix", self.database),
-            ("x-goog-request-params", urlencode(routed_by, safe="/")),
+            ("x-goog-request-params", urlencode({"session": session}, safe="/")),
             ("x-goog-api-client", _API_CLIENT),
-        )
-
-    def _ask(self, call: Any, request: Any, *, timeout_s: float, what: str) -> Any:
-        session = self.session(timeout_s=timeout_s)
-        request.session = session
-        try:
-            return self._repeat_rejected(
-                lambda: call(request, timeout=timeout_s, metadata=self._metadata(session))
-            )
-        except grpc.RpcError as error:
-            raise self.failed(error, session, what=what) from error
-
-    def _unary(self, method: str, request: Any, response: Any) -> Any:
-        with self._lock:
-            if self._unary_channel is None:
-                self._unary_channel = self._open()
-            channel = self._unary_channel
-        return channel.unary_unary(
-            _SERVICE + method,
-            request_serializer=request.pb().SerializeToString,
-            response_deserializer=response.pb().FromString,
-        )
-
-    def _open(self) -> grpc.Channel:
-        """Return the channel for unary calls."""
-        options: list[tuple[str, int | str]] = [
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.max_send_message_length", -1),
-            # Another channel has another connection: see `_leave_silent_connection`.
-            ("grpc.use_local_subchannel_pool", 1),
-            # A connection that a network dropped without a word ends the calls on it.
-            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-            ("grpc.http2.max_pings_without_data", 0),
+            *headers,
         ]
-        # As for streaming queries: gRPC itself reads lower-case variables only, in plaintext too.
-        proxy = self._endpoint().proxy
-        options.append(("grpc.http_proxy", proxy) if proxy else ("grpc.enable_http_proxy", 0))
-        if self._emulator_host:
-            return grpc.insecure_channel(self._emulator_host, options=options)
-        credentials = self._tls.credentials()
-        if self._is_signed:
-            credentials = self._authorization.channel_credentials(credentials)
-        return grpc.secure_channel(self._service, credentials, options=options)
 
-    def _endpoint(self) -> Endpoint:
-        """Return where streaming queries connect to."""
-        if self._endpoint_of_streams is None:
-            self._endpoint_of_streams = Endpoint(
-                self._emulator_host or self._service,
-                is_secure=not self._emulator_host,
-                tls=self._tls,
-            )
-        return self._endpoint_of_streams
-
-    async def _signed(self, metadata: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-        """Return a call's metadata with the token of the credentials; raises `grpc.RpcError`."""
-        if not self._is_signed:
-            return metadata
-        return (*metadata, *await self._authorization.headers())
+    def _open_connection(self) -> stream_channels.Connection:
+        """Return a connection for queries; a session was created before it."""
+        endpoint = self._service.endpoint
+        if self.query_transport == "grpc":
+            return GrpcConnection(endpoint)
+        return Connection(endpoint, self._ahead)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from google.cloud.spanner_v1.types import TypeCode
+
 from tidegate.producer.description import (
     GOOGLE_SQL,
     IMMUTABLE_KEY_RANGE,
@@ -18,10 +20,9 @@ from tidegate.producer.description import (
     POSTGRESQL,
 )
 from tidegate.producer.records import StreamRecord
-from tidegate.producer.spanner.api_messages import TypeCode
-from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
-from tidegate.producer.spanner.decode_json import JsonResponseDecoder
-from tidegate.producer.spanner.decode_proto import ProtoResponseDecoder
+from tidegate.producer.spanner.decoding.json_rows import JsonResponseDecoder
+from tidegate.producer.spanner.decoding.proto_rows import ProtoResponseDecoder
+from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache, ResponseDecoder
 from tidegate.schemas.errors import ConfigError
 
 _STREAM_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")

@@ -10,9 +10,16 @@ import asyncio
 import re
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
+from google.cloud.spanner_v1.types import (
+    DirectedReadOptions,
+    ExecuteSqlRequest,
+    RequestOptions,
+    TypeCode,
+)
 
 from tidegate.producer.errors import (
     PositionExpired,
@@ -22,16 +29,40 @@ from tidegate.producer.errors import (
 )
 from tidegate.producer.ports import Response
 from tidegate.producer.records import StreamRecord
-from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
-from tidegate.producer.spanner.call import WAITING
 from tidegate.producer.spanner.channel import SpannerChannels
-from tidegate.producer.spanner.query_options import QueryOptions
-from tidegate.producer.spanner.stream_channels import ResponseStream
+from tidegate.producer.spanner.transport.call import WAITING
+from tidegate.producer.spanner.transport.stream_channels import ResponseStream
 from tidegate.schemas.errors import SchemaError, TidegateError
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
 
 if TYPE_CHECKING:
     from tidegate.producer.spanner.forms import Decoder, StreamForm
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """Options of every query of a stream; by default none is sent, and Spanner decides."""
+
+    priority: str = ""
+    """`LOW`, `MEDIUM` or `HIGH`, as `RequestOptions.Priority` names them."""
+    tag: str = ""
+    """Stands in Spanner's statistics of queries."""
+    replicas: tuple[tuple[str, str], ...] = ()
+    """Where queries are served, the preferred first: a location, and the replica's type or ""."""
+
+    def apply(self, request: Any) -> None:
+        """Set them in an `ExecuteSqlRequest`."""
+        if self.priority:
+            request.request_options.priority = getattr(
+                RequestOptions.Priority, f"PRIORITY_{self.priority}"
+            )
+        if self.tag:
+            request.request_options.request_tag = self.tag
+        for location, kind in self.replicas:
+            selection = request.directed_read_options.include_replicas.replica_selections.add()
+            selection.location = location
+            if kind:
+                selection.type_ = getattr(DirectedReadOptions.ReplicaSelection.Type, kind)
 
 
 _PART_EVERY_S = 1.0

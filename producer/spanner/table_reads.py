@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.producer.backfill.read_partition import Key, KeyRanges, ReadPartition
-from tidegate.producer.backfill.table_run import RunChunk
-from tidegate.producer.errors import ConditionRefused, QueryError, QueryRefused
-from tidegate.producer.ports import Response, RunningQuery
-from tidegate.producer.records import DataChangeRecord, RecordColumn
-from tidegate.producer.spanner.api_messages import (
+from google.cloud.spanner_v1.types import (
     ExecuteSqlRequest,
     PartitionReadRequest,
     ReadRequest,
     TypeCode,
 )
-from tidegate.producer.spanner.boosted_reads import BoostedChunk
-from tidegate.producer.spanner.catalogue import SpannerCatalogue
+
+from tidegate.producer.backfill.read_partition import Key, KeyRanges, ReadPartition
+from tidegate.producer.backfill.table_run import RunChunk
+from tidegate.producer.errors import ConditionRefused, QueryError, QueryRefused
+from tidegate.producer.ports import Response, RunningQuery
+from tidegate.producer.records import DataChangeRecord, RecordColumn, StreamRecord
+from tidegate.producer.spanner.catalogue import SpannerCatalogue, TablesAt
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
 from tidegate.producer.spanner.forms import Decoder
-from tidegate.producer.spanner.query_options import QueryOptions
-from tidegate.producer.spanner.stream import SpannerQuery
+from tidegate.producer.spanner.stream import QueryOptions, SpannerQuery
 from tidegate.producer.spanner.table_rows import (
     BoostedDecoder,
     ChunkDecoder,
     KeysDecoder,
     RowsDecoder,
 )
-from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.tables import Column, TableSchema
@@ -39,6 +38,81 @@ from tidegate.schemas.tables import Column, TableSchema
 if TYPE_CHECKING:
     import grpc
     from google.protobuf.struct_pb2 import ListValue, Value
+
+
+class _Keys(RunningQuery, Protocol):
+    """A read of a chunk's keys, as that of its rows."""
+
+    def rest(self) -> tuple[list[DataChangeRecord], Key | None]: ...
+
+
+class _KeysResponse:
+    """A response with keys: none of its records is published; port: `ports.Response`."""
+
+    def __init__(self, response: Response, decoder: BoostedDecoder) -> None:
+        self._response = response
+        self._decoder = decoder
+        self.size_bytes = response.size_bytes
+
+    def decode(self) -> tuple[list[StreamRecord], int]:
+        records, unfinished = self._response.decode()
+        self._decoder.expect(records)
+        return [], unfinished
+
+
+class BoostedChunk:
+    """A read of one chunk: `backfill.on_demand.ChunkRows`; all records are in its `rest`."""
+
+    def __init__(
+        self,
+        keys: _Keys,
+        decoder: BoostedDecoder,
+        cut: Callable[[Key], Awaitable[Iterable[RunningQuery]]],
+    ) -> None:
+        """Read `keys` first; `cut` returns the shares of the rows up to a key, for `decoder`."""
+        self._keys = keys
+        self._decoder = decoder
+        self._cut = cut
+        self._query: RunningQuery = keys
+        self._shares: deque[RunningQuery] | None = None
+        self._is_cancelled = False
+
+    async def next_size(self) -> int | None:
+        """As `ports.RunningQuery`."""
+        while (size := await self._query.next_size()) is None:
+            if self._is_cancelled or not await self._go_on():
+                return None
+        return size
+
+    async def receive(self) -> Response:
+        """As `ports.RunningQuery`."""
+        response = await self._query.receive()
+        return _KeysResponse(response, self._decoder) if self._shares is None else response
+
+    def cancel(self) -> None:
+        """As `ports.RunningQuery`."""
+        self._is_cancelled = True
+        self._query.cancel()
+
+    def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
+        """Return all records, in the order of their keys, and the last key of a full chunk.
+
+        Raises SchemaError unless the shares had a row for each key, and no other one.
+        """
+        return self._decoder.rest()
+
+    async def _go_on(self) -> bool:
+        """Turn to the next share; return False after the last one."""
+        if self._shares is None:
+            self._decoder.expect(self._keys.rest()[0])
+            last = self._decoder.last_key
+            self._shares = deque(() if last is None else await self._cut(last))
+        if not self._shares:
+            return False
+        self._query = self._shares.popleft()
+        if self._is_cancelled:  # while it was cut
+            self._query.cancel()
+        return True
 
 
 _FACTOR = 8

@@ -9,9 +9,16 @@ from typing import Any
 from tidegate.producer.backfill.read_partition import Key, KeyRanges, ReadPartition
 from tidegate.producer.backfill.table_run import RunChunk
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, StreamRecord
-from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.decode_proto import plain, type_of
-from tidegate.producer.spanner.raw_values import NULL, TEXT, Serialised, content_of, parse_value
+from tidegate.producer.spanner.decoding.proto_rows import plain, type_of
+from tidegate.producer.spanner.decoding.response import (
+    NULL,
+    TEXT,
+    Chunks,
+    Serialised,
+    content_of,
+    parse_value,
+    row_type,
+)
 from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column

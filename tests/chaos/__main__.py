@@ -25,6 +25,7 @@ def main(
         list[str] | None, typer.Option(help="Only this kind or lane; may be repeated.")
     ] = None,
     rate: Annotated[float, typer.Option(min=1.0, help="Transfers per second.")] = 15.0,
+    query_transport: Annotated[str, typer.Option(help="Setting of the workers.")] = "h2",
     keep: Annotated[bool, typer.Option("--keep", help="Keep output and logs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -39,7 +40,14 @@ def main(
     from tests.chaos.program import run_program
     from tests.chaos.run import Options, run_chaos
 
-    options = Options(seed=seed, minutes=minutes, workers=workers, only=kinds, rate=rate)
+    options = Options(
+        seed=seed,
+        minutes=minutes,
+        workers=workers,
+        only=kinds,
+        rate=rate,
+        query_transport=query_transport,
+    )
     run_program(
         lambda folder, view: run_chaos(options, folder=folder, view=view),
         keep=keep,

@@ -79,6 +79,7 @@ class Options:
     """Kinds of faults; none: all."""
     rate: float = 15.0
     """Transfers per second; each changes four rows or more."""
+    query_transport: str = "h2"
 
 
 def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
@@ -112,6 +113,7 @@ class _Run:
             stream=STREAM,
             prefix=PREFIX,
             more={
+                "TIDEGATE_PRODUCER_QUERY_TRANSPORT": options.query_transport,
                 "TIDEGATE_PRODUCER_SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
                 "TIDEGATE_PRODUCER_TRANSACTION_TIMEOUT_MS": str(TRANSACTION_TIMEOUT_MS),
             },

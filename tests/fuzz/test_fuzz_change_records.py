@@ -30,8 +30,8 @@ from tidegate.producer.records import (
     RecordColumn,
     UnreadableValues,
 )
-from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
-from tidegate.producer.spanner.decode_json import JsonResponseDecoder
+from tidegate.producer.spanner.decoding.json_rows import JsonResponseDecoder
+from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache, ResponseDecoder
 from tidegate.producer.translation.table_evolution import evolve
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator

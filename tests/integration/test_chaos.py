@@ -70,8 +70,9 @@ def test_a_short_chaos_leaves_every_figure_at_0(tmp_path: Path):
         ["--dialect", "postgresql", "--sasl-ssl", "--backfill"],
         pytest.param(["--mixed", "--no-backfill"], marks=pytest.mark.deep),
         pytest.param(["--moves", "--sasl-ssl", "--backfill"], marks=pytest.mark.deep),
+        pytest.param(["--setting", "query_transport=grpc", "--backfill"], marks=pytest.mark.deep),
     ],
-    ids=["postgresql", "two versions", "keys that move"],
+    ids=["postgresql", "two versions", "keys that move", "queries over gRPC"],
 )
 def test_half_a_minute_of_faults_leaves_every_figure_at_0(tmp_path: Path, more: list[str]):
     report = report_of(

@@ -475,7 +475,7 @@ class SimulationStage:
 class SimulatorStage:
     """Spanner's simulator, read by the adapter that reads the service."""
 
-    def __init__(self, spanner, name, tasks):
+    def __init__(self, spanner, name, tasks, transport):
         self._tasks = tasks
         table = "CREATE TABLE Users (Id INT64) PRIMARY KEY (Id)"
         stream = "CREATE CHANGE STREAM Feed FOR Users"
@@ -484,6 +484,7 @@ class SimulatorStage:
         self._channels = SpannerChannels(
             database=f"projects/test-project/instances/test-instance/databases/{name}",
             emulator_host=spanner.grpc_address,
+            query_transport=transport,
         )
         self._stream = SpannerChangeStream(
             self._channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Feed")
@@ -551,9 +552,10 @@ def test_the_simulations_spanner(case, seed):
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("transport", ["h2", "grpc"])
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.__name__)
-def test_a_stream_over_grpc(case, simulator, tasks):
-    stage = SimulatorStage(simulator, f"db-{ALL.index(case)}", tasks)
+def test_a_stream_over_the_wire(case, simulator, tasks, transport):
+    stage = SimulatorStage(simulator, f"{transport}-{ALL.index(case)}", tasks, transport)
     try:
         case(stage)
     finally:

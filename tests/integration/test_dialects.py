@@ -32,12 +32,11 @@ from tidegate.producer.records import (
     PartitionEventRecord,
     PartitionStartRecord,
 )
-from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.catalogue import SpannerCatalogue, TablesAt
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.table_reads import SpannerTableReads
-from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.order_key import sequence_pair
 from tidegate.schemas.progress import TimestampForm

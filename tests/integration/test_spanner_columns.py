@@ -24,13 +24,11 @@ from tidegate.local_stack.parts.programs import DatabaseName
 from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.driver.runtime import TaskThread
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, Mod
-from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.catalogue import SpannerCatalogue, TablesAt, source_tables
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
-from tidegate.producer.spanner.source_tables import source_tables
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.table_reads import SpannerChunkReads
-from tidegate.producer.spanner.tables_at import TablesAt
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 

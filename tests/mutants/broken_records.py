@@ -11,7 +11,7 @@ from tidegate.producer.datastream.errors import FileCutShort
 from tidegate.producer.datastream_source.file_ledger import FileLedger
 from tidegate.producer.errors import PositionExpired, QueryError
 from tidegate.producer.records import Mod
-from tidegate.producer.spanner.decode import ResponseDecoder
+from tidegate.producer.spanner.decoding.struct_rows import ResponseDecoder
 from tidegate.producer.spanner.stream import SpannerQuery
 from tidegate.producer.translation import change_writer, keys, values
 from tidegate.producer.translation.avro_fields import PRESENT

@@ -24,7 +24,7 @@ CONFIG = SimpleNamespace(
     topic_names=TopicNames("bank"), bootstrap_servers="k:1", replication_factor=1,
     kafka_client_options=dict, database_path="d", plaintext_host="s:1", database_role="",
     spanner_endpoint="s:2", credentials_file=None, spanner_ca_file=None,
-    spanner_client_cert=None, spanner_client_key=None, change_stream="Feed",
+    query_transport="h2", spanner_client_cert=None, spanner_client_key=None, change_stream="Feed",
 )  # fmt: skip
 
 

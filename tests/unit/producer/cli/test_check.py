@@ -1,5 +1,6 @@
 """The lines of `tidegate-producer check`."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,14 @@ from tidegate.producer.cli.discover import discover_spanner
 from tidegate.producer.config import DiscoverConfig, ProducerConfig
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.topics import KafkaTopics
+from tidegate.producer.spanner import checks
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.schemas.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def short_trial(monkeypatch):
+    monkeypatch.setattr(checks, "_TRIAL_NS", 1_000_000)
 
 
 @pytest.fixture
@@ -46,7 +53,7 @@ def started_here(place, config=None):
 
 
 def test_each_system_has_a_line(place):
-    spanner, kafka, registry, accelerator = check(place.config())
+    spanner, kafka, registry, accelerator, query = check(place.config())
     path, broker = place.config().stream_path, place.settings["bootstrap_servers"]
     assert spanner == f"Spanner: {path}, GOOGLE_STANDARD_SQL, watches Users"
     assert kafka == f"Kafka: {broker}, progress topic bank-progress, no epoch yet"
@@ -55,6 +62,8 @@ def test_each_system_has_a_line(place):
         "bank.Users-value, bank-progress-key, bank-progress-value"
     )
     assert accelerator == f"accelerator: {describe_accelerator()}"
+    pattern = r"query: over h2, first response after [0-9]+ ms, [0-9]+ responses in [0-9.]+ s"
+    assert re.fullmatch(pattern, query)
     place.require_untouched()
 
     place.record(started_here(place))
@@ -180,7 +189,7 @@ def test_a_table_that_cannot_be_published_is_named_once_the_stream_has_begun(pla
     with pytest.raises(ConfigError, match="table Single: watched table has no primary key"):
         check(config)
     place.record(started_here(place, config))
-    spanner, _, registry, _ = check(config)
+    spanner, _, registry, _, _ = check(config)
     assert "watches Single, Users, cannot publish Single: watched table has no primary" in spanner
     assert "would register bank.Users-key, bank.Users-value" in registry
 

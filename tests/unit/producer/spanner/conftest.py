@@ -265,11 +265,17 @@ def only_reads(request):
 
 
 @pytest.fixture
-def channels(spanner):
+def transport():
+    return "h2"
+
+
+@pytest.fixture
+def channels(spanner, transport):
     opened = SpannerChannels(
         database="projects/p/instances/i/databases/d",
         emulator_host=spanner.address,
         database_role="reader",
+        query_transport=transport,
     )
     yield opened
     opened.close()

@@ -12,13 +12,11 @@ from tests.reading import decoded
 from tests.unit.producer.spanner import conftest
 from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.errors import QueryRefused
-from tidegate.producer.spanner.boosted_reads import BoostedChunk
-from tidegate.producer.spanner.call import CallError
-from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.catalogue import SpannerCatalogue, TablesAt
 from tidegate.producer.spanner.channel import rpc_error
-from tidegate.producer.spanner.query_options import QueryOptions
-from tidegate.producer.spanner.table_reads import SpannerChunkReads
-from tidegate.producer.spanner.tables_at import TablesAt
+from tidegate.producer.spanner.stream import QueryOptions
+from tidegate.producer.spanner.table_reads import BoostedChunk, SpannerChunkReads
+from tidegate.producer.spanner.transport.status import CallError
 from tidegate.schemas.errors import SchemaError
 
 ROWS = [

@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.grpc_server import read, run, sizes
-from tidegate.producer.spanner import call as calls
-from tidegate.producer.spanner.byte_progress import RATE_MIN_BYTES_PER_S, ByteProgress
-from tidegate.producer.spanner.call import (
+from tidegate.producer.spanner.transport import call as calls
+from tidegate.producer.spanner.transport.call import (
     AHEAD_BYTES,
+    RATE_MIN_BYTES_PER_S,
     WAITING,
+    ByteProgress,
     Call,
-    CallError,
     ReadAhead,
     framed,
-    of_error_code,
 )
-from tidegate.producer.spanner.status_details import asked_pause_us
+from tidegate.producer.spanner.transport.status import CallError, asked_pause_us
 
 RATE = RATE_MIN_BYTES_PER_S
 
@@ -304,7 +303,7 @@ def test_how_a_stream_ended_is_a_status():
         ("CANCEL", "CANCELLED"), ("REFUSED_STREAM", "UNAVAILABLE"), ("PROTOCOL_ERROR", "INTERNAL"),
         ("ENHANCE_YOUR_CALM", "RESOURCE_EXHAUSTED"), ("NO_ERROR", "INTERNAL"),
     ):  # fmt: skip
-        error = of_error_code(ErrorCodes[code], "the call ended")
+        error = CallError.reset(ErrorCodes[code], "the call ended")
         assert error.code() is grpc.StatusCode[status]
 
 

@@ -9,10 +9,8 @@ import pytest
 from google.cloud.spanner_v1.types import ResultSet
 
 from tidegate.producer.errors import QueryRefused
-from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.catalogue import SpannerCatalogue, TablesAt, source_tables
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
-from tidegate.producer.spanner.source_tables import source_tables
-from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 

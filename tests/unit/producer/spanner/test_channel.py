@@ -1,11 +1,12 @@
 """Channels: unary calls, connections for queries, errors by code, and who gets credentials."""
 
 import asyncio
+import contextlib
+import functools
 import socket
 import threading
 from base64 import b64encode
 from datetime import UTC, datetime
-from types import ModuleType
 from urllib.parse import parse_qsl
 
 import google.auth
@@ -13,6 +14,7 @@ import google.auth.exceptions
 import grpc
 import pytest
 from google.api_core.gapic_v1.routing_header import to_routing_header
+from google.auth.credentials import AnonymousCredentials
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, ResultSet
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
@@ -20,23 +22,28 @@ from google.rpc.error_details_pb2 import ErrorInfo, ResourceInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from tidegate.producer.errors import QueryInterrupted, QueryRefused
-from tidegate.producer.spanner import stream_channels
-from tidegate.producer.spanner.authorization import Authorization
-from tidegate.producer.spanner.call import RETRY_AFTER_HEADER, CallError
 from tidegate.producer.spanner.channel import SpannerChannels, rpc_error
-from tidegate.producer.spanner.connection import NotSentError
-from tidegate.producer.spanner.status_details import (
+from tidegate.producer.spanner.transport import stream_channels
+from tidegate.producer.spanner.transport.authorization import Authorization
+from tidegate.producer.spanner.transport.connection import NotSentError
+from tidegate.producer.spanner.transport.status import (
     DETAILS_TRAILER,
+    RETRY_AFTER_HEADER,
+    CallError,
     asked_pause_us,
     is_lost_session,
     is_rejection,
     is_web_page,
 )
-from tidegate.producer.spanner.stream_channels import STREAMS_PER_CHANNEL_MAX, StreamChannels
+from tidegate.producer.spanner.transport.stream_channels import (
+    STREAMS_PER_CHANNEL_MAX,
+    StreamChannels,
+)
 from tidegate.schemas.errors import ConfigError
 
 CODES = grpc.StatusCode
 NOBODY = "127.0.0.1:1"
+INSECURE = grpc.insecure_channel
 
 
 class Failed(grpc.RpcError):
@@ -83,7 +90,9 @@ def test_a_lost_session_is_created_again_for_unary_calls_too(spanner, channels):
 
 def test_a_rejected_unary_call_is_repeated_with_a_fresh_token(spanner, channels, monkeypatch):
     pauses, renewed = [], []
-    monkeypatch.setattr("tidegate.producer.spanner.channel.time.sleep", pauses.append)
+    monkeypatch.setattr(
+        "tidegate.producer.spanner.transport.service_client.time.sleep", pauses.append
+    )
     monkeypatch.setattr(channels._authorization, "renew", lambda: renewed.append(True))
     refusals = [2]
 
@@ -102,7 +111,9 @@ def test_a_rejected_unary_call_is_repeated_with_a_fresh_token(spanner, channels,
 
 
 def test_what_was_rejected_from_the_start_is_refused(spanner, channels, monkeypatch):
-    monkeypatch.setattr("tidegate.producer.spanner.channel.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr(
+        "tidegate.producer.spanner.transport.service_client.time.sleep", lambda _seconds: None
+    )
     spanner.on_session = aborts(CODES.UNAUTHENTICATED)
     with pytest.raises(QueryRefused) as caught:
         channels.session()
@@ -132,11 +143,11 @@ def test_only_the_end_of_the_present_session_drops_it(channels):
 
 def test_a_unary_call_without_an_answer_in_time_leaves_its_connection(spanner, channels):
     channels.session()
-    left = channels._unary_channel
+    left = channels._service._client
     spanner.on_sql = aborts(CODES.ABORTED, "busy")
     with pytest.raises(QueryInterrupted):
         select(channels)
-    assert channels._unary_channel is left
+    assert channels._service._client is left
     going_on = threading.Event()
     spanner.on_sql = lambda *_: going_on.wait(60) and ResultSet.pb()()
     try:
@@ -145,27 +156,35 @@ def test_a_unary_call_without_an_answer_in_time_leaves_its_connection(spanner, c
     finally:
         going_on.set()
     select(channels)
-    assert channels._unary_channel is not left
+    assert channels._service._client is not left
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The target and the options of each gRPC channel."""
+    found = []
+
+    def note(target, *_credentials, options):
+        found.append((target, dict(options)))
+        return INSECURE(NOBODY)
+
+    monkeypatch.setattr(grpc, "insecure_channel", note)
+    monkeypatch.setattr(grpc, "secure_channel", note)
+    monkeypatch.setattr(Authorization, "credentials", lambda _self: AnonymousCredentials())
+    monkeypatch.setattr(Authorization, "channel_credentials", lambda _self, _tls: None)
+    return found
 
 
 @pytest.mark.parametrize("emulator_host", [NOBODY, ""])
 def test_the_connection_of_unary_calls_is_kept_alive_and_has_no_other_proxy(
-    monkeypatch, emulator_host
+    monkeypatch, opened, emulator_host
 ):
     """One that streaming queries do not go through."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", "" if emulator_host else "googleapis.com")
     monkeypatch.delenv("no_proxy", raising=False)
-    opened = []
-
-    def note(*_target, options):
-        opened.append(dict(options))
-
-    monkeypatch.setattr(grpc, "insecure_channel", note)
-    monkeypatch.setattr(grpc, "secure_channel", note)
-    monkeypatch.setattr(Authorization, "channel_credentials", lambda _self, _tls: None)
-    SpannerChannels(database="d", emulator_host=emulator_host)._open()
-    (options,) = opened
+    SpannerChannels(database="d", emulator_host=emulator_host)._service._opened()
+    ((_, options),) = opened
     assert options["grpc.keepalive_time_ms"] == 120_000
     assert options["grpc.use_local_subchannel_pool"] == 1
     assert options["grpc.http2.max_pings_without_data"] == 0
@@ -181,53 +200,131 @@ def test_the_connection_of_unary_calls_is_kept_alive_and_has_no_other_proxy(
     ],
 )  # fmt: skip
 def test_where_queries_go_and_that_only_the_service_gets_the_hosts_token(
-    monkeypatch, options, address, scheme
+    monkeypatch, opened, options, address, scheme
 ):
     async def headers(_self):
         return [("authorization", "Bearer token")]
 
     monkeypatch.setattr(Authorization, "headers", headers)
     channels = SpannerChannels(database="d", **options)
-    endpoint = channels._endpoint()
+    endpoint = channels._open_connection()._endpoint
     assert (endpoint.address, endpoint.scheme) == (address, scheme)
-    assert channels._endpoint() is endpoint
+    assert channels._open_connection()._endpoint is endpoint
     assert channels._authorization._url == "https://spanner.googleapis.com/"
-    sent = asyncio.run(channels._signed((("a", "b"),)))
+    sent = asyncio.run(channels._metadata("s"))
     added = [] if scheme == "http" else [("authorization", "Bearer token")]
-    assert list(sent) == [("a", "b"), *added]
+    assert sent[3:] == added
+    channels._service._opened()  # unary calls go to the same address
+    assert [target for target, _ in opened] == [address]
+
+
+def test_the_services_address_is_that_of_the_universe(monkeypatch, opened):
+    monkeypatch.setenv("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "example.com")
+    channels = SpannerChannels(database="d")
+    assert channels._open_connection()._endpoint.address == "spanner.example.com:443"
+    assert [target for target, _ in opened] == ["spanner.example.com:443"]
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "grpc_proxy", "http_proxy"])
-def test_unary_calls_go_through_the_proxy_of_streaming_queries(monkeypatch, name):
+@pytest.mark.parametrize("kind", ["unary", "h2", "grpc"])
+def test_all_calls_go_through_one_proxy(monkeypatch, tasks, name, kind):
     for proxies in ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy"):
         monkeypatch.delenv(proxies, raising=False)
         monkeypatch.delenv(proxies.upper(), raising=False)
+    monkeypatch.setattr(Authorization, "credentials", lambda _self: AnonymousCredentials())
     monkeypatch.setattr(Authorization, "channel_credentials", lambda _self, tls: tls)
     host = "spanner.example.invalid:443"
+
+    def channels():
+        return SpannerChannels(database="d", endpoint=host, query_transport=kind)
+
+    async def stream():
+        connection = channels()._open_connection()
+        with contextlib.suppress(grpc.RpcError):
+            call = await connection.call("/any", b"", ())
+            await call.next_size()
+        connection.close()
+
+    def unary():
+        with contextlib.suppress(grpc.RpcError):
+            channels()._service.call("create_session", {}, timeout_s=1)
+
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.settimeout(20)
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        channel = SpannerChannels(database="d", endpoint=host)._open()
-        call = channel.unary_unary("/any").future(b"")
-        opened, _ = proxy.accept()
-        with opened:
-            assert opened.recv(1_000).startswith(f"CONNECT {host} ".encode())
-        call.cancel()
-        channel.close()
+        call = unary if kind == "unary" else functools.partial(tasks.run, stream)
+        thread = threading.Thread(target=call)
+        thread.start()
+        accepted, _ = proxy.accept()
+        with accepted:
+            assert accepted.recv(1_000).startswith(f"CONNECT {host} ".encode())
+    thread.join(30)
+    assert not thread.is_alive()
     monkeypatch.setenv("NO_PROXY", "example.invalid")
-    assert SpannerChannels(database="d", endpoint=host)._endpoint().proxy is None
+    assert channels()._open_connection()._endpoint.proxy is None
 
 
-def test_what_calls_are_routed_by_is_encoded():
-    channels = SpannerChannels(database="projects/a.com:b c/instances/i/databases/d&e=1")
+def test_a_connection_that_broke_is_tried_again_by_googles_client(spanner, channels):
+    """Not where the service asks for a pause: the caller takes it."""
+    left = [2]
+
+    def break_off(_request, context):
+        left[0] -= 1
+        if left[0] >= 0:
+            context.abort(CODES.UNAVAILABLE, "gone")
+        return ResultSet.pb()()
+
+    spanner.on_sql = break_off
+    select(channels)
+    assert left == [-1]
+
+    def ask_for_a_pause(_request, context):
+        left[0] += 1
+        asked = RetryInfo(retry_delay=Duration(seconds=7))
+        details = status(asked, code=CODES.UNAVAILABLE)
+        context.set_trailing_metadata(((DETAILS_TRAILER, details),))
+        context.abort(CODES.UNAVAILABLE, "busy")
+
+    spanner.on_sql = ask_for_a_pause
+    with pytest.raises(QueryInterrupted) as caught:
+        select(channels)
+    assert caught.value.pause_us == 7_000_000
+    assert left == [0]
+
+
+@pytest.mark.parametrize("details", [b"\xff\xff", b"\x08\x05"], ids=["damaged", "another code"])
+def test_a_status_that_googles_client_cannot_read_is_that_of_grpc(spanner, channels, details):
+    def refuse(_request, context):
+        context.set_trailing_metadata(((DETAILS_TRAILER, details),))
+        context.abort(CODES.INTERNAL, "broken")
+
+    spanner.on_sql = refuse
+    with pytest.raises(QueryInterrupted, match="broken") as caught:
+        select(channels)
+    assert caught.value.code == "INTERNAL"
+
+
+def test_variables_that_googles_client_refuses_are_named(monkeypatch):
+    monkeypatch.setenv("GOOGLE_API_USE_CLIENT_CERTIFICATE", "perhaps")
+    monkeypatch.setenv("GOOGLE_API_USE_MTLS_ENDPOINT", "perhaps")
+    channels = SpannerChannels(database="d", emulator_host=NOBODY)
+    with pytest.raises(ConfigError, match="GOOGLE_API_USE_MTLS_ENDPOINT"):
+        channels.session()
+
+
+def test_what_calls_are_routed_by_is_encoded(spanner):
+    database = "projects/a.com:b c/instances/i/databases/d&e=1"
+    channels = SpannerChannels(database=database, emulator_host=spanner.address)
+    channels.session()
+    queried = asyncio.run(channels._metadata("d/sessions/s=="))
+    channels.close()
     for metadata, expected in (
-        (channels._metadata_of_the_database(),
-         "database=projects/a.com%3Ab+c/instances/i/databases/d%26e%3D1"),
-        (channels._metadata("d/sessions/s=="), "session=d/sessions/s%3D%3D"),
-    ):  # fmt: skip
-        assert dict(metadata)["x-goog-request-params"] == expected
+        (spanner.metadata[0], "database=projects/a.com%3Ab+c/instances/i/databases/d%26e%3D1"),
+        (dict(queried), "session=d/sessions/s%3D%3D"),
+    ):
+        assert metadata["x-goog-request-params"] == expected
         assert expected == to_routing_header(parse_qsl(expected))
-        assert dict(metadata)["google-cloud-resource-prefix"] == channels.database
+        assert metadata["google-cloud-resource-prefix"] == database
 
 
 def test_queries_that_start_together_ask_for_one_session(spanner, channels, tasks):
@@ -246,15 +343,12 @@ def test_queries_that_start_together_ask_for_one_session(spanner, channels, task
 
 
 def test_the_service_is_spoken_to_with_tls_and_the_hosts_credentials(monkeypatch):
-    class Credentials(ModuleType):
-        token = "secret"
-
     opened = []
-    monkeypatch.setattr(google.auth, "default", lambda scopes: (Credentials("c"), "p"))
+    monkeypatch.setattr(google.auth, "default", lambda scopes: (AnonymousCredentials(), "p"))
 
     def secure_channel(target, credentials, options):
         opened.append((target, credentials, dict(options)))
-        return grpc.insecure_channel(NOBODY)
+        return INSECURE(NOBODY)
 
     monkeypatch.setattr(grpc, "secure_channel", secure_channel)
     channels = SpannerChannels(database="d")
@@ -283,13 +377,13 @@ def encodings(status):
     return [[("a", "b"), (DETAILS_TRAILER, value)] for value in (status, text, text.rstrip("="))]
 
 
-def status(*details):
+def status(*details, code=CODES.NOT_FOUND):
     """A serialised status with details after one of another kind."""
     packed = [Any(type_url="type.googleapis.com/google.rpc.Unknown")]
     for one in (ErrorInfo(reason="WHY"), *details):
         packed.append(Any())
         packed[-1].Pack(one)
-    return Status(code=5, message="m", details=packed).SerializeToString()
+    return Status(code=code.value[0], message="m", details=packed).SerializeToString()
 
 
 def of_resource(kind):

@@ -22,11 +22,17 @@ from hyperframe.frame import (
 )
 
 from tests import grpc_server
-from tidegate.producer.spanner import byte_progress
-from tidegate.producer.spanner import connection as connections
-from tidegate.producer.spanner.call import AHEAD_BYTES, WAITING, CallError, ReadAhead, framed
-from tidegate.producer.spanner.connection import Connection, NotSentError
-from tidegate.producer.spanner.endpoint import Endpoint
+from tidegate.producer.spanner.transport import call as calls
+from tidegate.producer.spanner.transport import connection as connections
+from tidegate.producer.spanner.transport.call import (
+    AHEAD_BYTES,
+    WAITING,
+    ReadAhead,
+    framed,
+)
+from tidegate.producer.spanner.transport.connection import Connection, NotSentError
+from tidegate.producer.spanner.transport.endpoint import Endpoint
+from tidegate.producer.spanner.transport.status import CallError
 
 PATIENCE_S = 30
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -496,7 +502,7 @@ def test_a_server_that_sends_something_is_not_pinged(against, monkeypatch):
 
 @pytest.mark.parametrize("is_busy", [True, False])
 def test_calls_that_wait_hear_that_others_keep_the_connection_busy(against, monkeypatch, is_busy):
-    monkeypatch.setattr(byte_progress, "_BEHIND_OTHERS_S", (0.0, 120.0))
+    monkeypatch.setattr(calls, "_BEHIND_OTHERS_S", (0.0, 120.0))
     monkeypatch.setattr(connections, "_LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(connections, "_BUSY_BYTES_PER_S", 0 if is_busy else 1 << 60)
     waits = asyncio.Event()

@@ -15,9 +15,9 @@ from tidegate.producer.records import (
     Mod,
     RecordColumn,
 )
-from tidegate.producer.spanner import raw_values
-from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
-from tidegate.producer.spanner.decode_json import JsonResponseDecoder
+from tidegate.producer.spanner.decoding import response as raw_values
+from tidegate.producer.spanner.decoding.json_rows import JsonResponseDecoder
+from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache, ResponseDecoder
 from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import ChildPartition

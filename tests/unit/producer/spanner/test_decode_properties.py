@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.damage import damaged_row
 from tidegate.producer.records import DataChangeRecord, Mod, UnreadableValues
-from tidegate.producer.spanner.chunks import Chunks
-from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.producer.spanner.decoding.response import Chunks
+from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache, ResponseDecoder
 from tidegate.schemas.errors import SchemaError
 
 pytestmark = pytest.mark.usefixtures("compiled")

@@ -12,10 +12,11 @@ import google.auth.exceptions
 import grpc
 import pytest
 
-from tidegate.producer.spanner.authorization import Authorization
-from tidegate.producer.spanner.call import CallError, ReadAhead
-from tidegate.producer.spanner.connection import Connection
-from tidegate.producer.spanner.endpoint import Endpoint
+from tidegate.producer.spanner.transport.authorization import Authorization
+from tidegate.producer.spanner.transport.call import ReadAhead
+from tidegate.producer.spanner.transport.connection import Connection
+from tidegate.producer.spanner.transport.endpoint import Endpoint
+from tidegate.producer.spanner.transport.status import CallError
 from tidegate.schemas.errors import ConfigError
 
 ROOTS_VARIABLE = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
@@ -168,6 +169,10 @@ def test_a_tunnel_to_an_ipv6_address_has_brackets(monkeypatch):
         ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "x.org,.googleapis.com"}, None),
         ({"HTTPS_PROXY": "http://p:1", "no_proxy": "x.org"}, "http://p:1"),
         ({"HTTPS_PROXY": "http://p:1", "no_grpc_proxy": "googleapis.com"}, None),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "x.org,googleapis.com:443"}, None),
+        ({"HTTPS_PROXY": "http://p:1", "no_proxy": "googleapis.com:8443"}, "http://p:1"),
+        ({"HTTPS_PROXY": "http://p:1", "no_grpc_proxy": "googleapis.com:443"}, None),
+        ({"HTTPS_PROXY": "http://p:1", "no_proxy": "10.0.0.0/8"}, "http://p:1"),
         ({"HTTPS_PROXY": "http://p:1", "no_grpc_proxy": "", "no_proxy": "*"}, "http://p:1"),
     ],
 )
@@ -176,6 +181,25 @@ def test_the_proxy_is_that_of_the_environment(monkeypatch, environment, found):
         monkeypatch.setenv(name, value)
     assert Endpoint("spanner.googleapis.com:443", is_secure=True).proxy == found
     assert Endpoint("spanner.googleapis.com:443", is_secure=False).proxy is None
+
+
+@pytest.mark.parametrize(
+    ("address", "excepted", "is_excepted"),
+    [
+        ("10.1.2.3:15000", "10.0.0.0/8", True), ("10.1.2.3:15000", "x, 10.1.2.3:15000", True),
+        ("10.1.2.3:15000", "10.1.2.3:443,11.0.0.0/8", False),
+        ("[2001:db8::1]:15000", "2001:db8::/32", True),
+        ("[2001:db8::1]:15000", "[2001:db8::1]:15000", True),
+    ],
+)  # fmt: skip
+def test_an_exception_of_the_proxy_is_a_port_or_a_network(
+    monkeypatch, address, excepted, is_excepted
+):
+    monkeypatch.setenv("HTTPS_PROXY", "http://p:1")
+    for name in ("NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.setenv(name, excepted)
+        options = dict(Endpoint(address, is_secure=True).channel_options())
+        assert options.get("grpc.http_proxy") == (None if is_excepted else "http://p:1")
 
 
 def test_a_proxy_is_asked_for_a_tunnel(connect, monkeypatch):
@@ -288,7 +312,9 @@ def test_a_token_is_refreshed_once_and_not_on_the_loops_thread(authorization, mo
 
 def test_a_rejected_token_is_renewed_once_in_a_while(authorization, monkeypatch):
     now_s, credentials = [100.0], Credentials()
-    monkeypatch.setattr("tidegate.producer.spanner.authorization.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr(
+        "tidegate.producer.spanner.transport.authorization.time.monotonic", lambda: now_s[0]
+    )
     authorization.renew()  # nothing was used yet
     use(monkeypatch, credentials)
     asyncio.run(authorization.headers())

@@ -7,24 +7,25 @@ from google.protobuf.struct_pb2 import ListValue, Struct, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.producer.spanner import raw_values
-from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.raw_values import (
+from tidegate.producer.spanner.decoding import response as raw_values
+from tidegate.producer.spanner.decoding.response import (
     LIST,
     NULL,
     TEXT,
+    Chunks,
     content_of,
     elements,
+    merge,
     parse_response,
     parse_value,
+    row_type,
 )
-from tidegate.producer.spanner.values import (
+from tidegate.producer.spanner.decoding.values import (
     flag,
     integer,
     items,
     json_object,
     json_values,
-    merge,
     struct_fields,
     text_of,
     text_or_empty,

@@ -26,10 +26,9 @@ from tidegate.producer.accelerator import SWITCH
 from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused, TokenRefused
 from tidegate.producer.records import HeartbeatRecord
-from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache, ResponseDecoder
 from tidegate.producer.spanner.forms import form_of
-from tidegate.producer.spanner.query_options import QueryOptions
-from tidegate.producer.spanner.stream import SpannerChangeStream, SpannerResponse
+from tidegate.producer.spanner.stream import QueryOptions, SpannerChangeStream, SpannerResponse
 from tidegate.schemas.errors import SchemaError
 
 REPOSITORY = Path(__file__).parents[4]
@@ -41,6 +40,15 @@ ARGUMENTS = {"token": "token", "start_ns": SECOND_NS + 1, "end_ns": None, "heart
 def stream_of(channels, *options):
     form = form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Everything")
     return SpannerChangeStream(channels, form, *options)
+
+
+H2_ONLY = pytest.mark.parametrize("transport", ["h2"])
+
+
+@pytest.fixture(params=["h2", "grpc"])
+def transport(request):
+    """Each test runs with both clients of queries."""
+    return request.param
 
 
 @pytest.fixture
@@ -116,10 +124,11 @@ def test_what_is_asked(spanner, read):
     for sent in spanner.metadata:
         assert sent["google-cloud-resource-prefix"] == "projects/p/instances/i/databases/d"
         assert "x-goog-request-params" in sent
-        # The session's over gRPC and the query's over h2, without the names of other libraries.
-        assert sent["x-goog-api-client"] == (
-            f"tidegate/{tidegate.__version__} gl-python/{platform.python_version()}"
-        )
+    # The session's names Google's libraries as well, which make no query.
+    own = f"tidegate/{tidegate.__version__} gl-python/{platform.python_version()}"
+    by_google, queried = (sent["x-goog-api-client"] for sent in spanner.metadata)
+    assert queried == own
+    assert by_google.startswith(f"{own} grpc/")
 
 
 @pytest.mark.rule("spanner-initial-token")
@@ -163,6 +172,7 @@ def test_each_message_is_one_list_and_the_session_is_shared(spanner, wire, read,
     assert spanner.sessions == 1
 
 
+@H2_ONLY
 def test_a_message_that_takes_long_is_no_silence(stream, spanner, wire, tasks, monkeypatch):
     """Its parts complete no record, give back none of what was taken, and need nothing more."""
     monkeypatch.setattr("tidegate.producer.spanner.stream._PART_EVERY_S", 0.0)
@@ -182,6 +192,7 @@ def test_a_message_that_takes_long_is_no_silence(stream, spanner, wire, tasks, m
     assert taken == 0
 
 
+@H2_ONLY
 def test_a_query_that_waits_behind_others_says_so(stream, spanner, tasks, beat):
     going_on = threading.Event()
 
@@ -400,7 +411,7 @@ def test_a_large_value_takes_no_more_than_is_counted_while_it_is_decoded(switch)
     program = """if True:
         from pathlib import Path
         from benchmarks.producer.responses import Case, large_response, responses
-        from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+        from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache, ResponseDecoder
 
         def memory(name):
             lines = Path("/proc/self/status").read_text().splitlines()

@@ -21,12 +21,11 @@ from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL
 from tidegate.producer.errors import ConditionRefused, QueryInterrupted, QueryRefused
 from tidegate.producer.records import Mod
-from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.catalogue import SpannerCatalogue, TablesAt
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart, chunk_query, unordered_key
-from tidegate.producer.spanner.query_options import QueryOptions
+from tidegate.producer.spanner.stream import QueryOptions
 from tidegate.producer.spanner.table_reads import SpannerChunkReads, SpannerTableReads
 from tidegate.producer.spanner.table_rows import ChunkDecoder, KeysDecoder, RowsDecoder, _plain
-from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 

@@ -1,22 +1,26 @@
 """A deployment of one's own: its authority, and the certificate of its user, for all calls."""
 
 import asyncio
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from google.auth.transport import mtls
 from google.cloud.spanner_v1.types import ExecuteSqlRequest
 
 from tests.unit.producer.spanner.conftest import FakeSpanner, Issued, heartbeat_row, message
 from tidegate.producer.errors import QueryInterrupted
-from tidegate.producer.spanner.authorization import Authorization
-from tidegate.producer.spanner.call import CallError, ReadAhead
 from tidegate.producer.spanner.channel import SpannerChannels, rpc_error
-from tidegate.producer.spanner.connection import Connection
-from tidegate.producer.spanner.endpoint import Endpoint
-from tidegate.producer.spanner.tls import Tls
-from tidegate.producer.spanner.validate import setup_error
+from tidegate.producer.spanner.checks import setup_error
+from tidegate.producer.spanner.transport.authorization import Authorization
+from tidegate.producer.spanner.transport.call import ReadAhead
+from tidegate.producer.spanner.transport.connection import Connection
+from tidegate.producer.spanner.transport.endpoint import Endpoint, Tls
+from tidegate.producer.spanner.transport.grpc_connection import GrpcConnection
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 
@@ -64,16 +68,17 @@ def deployment(files):
     server.stop()
 
 
-def channels_to(deployment, tls):
+def channels_to(deployment, tls, transport="h2"):
     return SpannerChannels(
         database="projects/default/instances/default/databases/d",
         endpoint=deployment.address,
         tls=tls,
+        query_transport=transport,
     )
 
 
 def query(channels):
-    """Run one call of each kind, on both kinds of connection."""
+    """Run one call of each kind, each on its own connection."""
     channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
 
     async def streamed():
@@ -87,14 +92,31 @@ def query(channels):
     return asyncio.run(streamed())
 
 
-def test_both_kinds_of_calls_show_the_certificate_and_no_account(deployment, files):
-    channels = channels_to(deployment, Tls(files.ca, files.admin, files.admin))
+@pytest.mark.parametrize("transport", ["h2", "grpc"])
+def test_both_kinds_of_calls_show_the_certificate_and_no_account(deployment, files, transport):
+    channels = channels_to(deployment, Tls(files.ca, files.admin, files.admin), transport)
     try:
         assert query(channels) > 0
     finally:
         channels.close()
     assert deployment.names == [b"admin", b"admin"]
     assert not any("authorization" in metadata for metadata in deployment.metadata)
+
+
+@pytest.mark.parametrize("transport", ["h2", "grpc"])
+def test_a_certificate_that_googles_client_finds_is_shown_by_queries_too(
+    deployment, files, monkeypatch, transport
+):
+    both = Path(files.admin).read_bytes()
+    monkeypatch.setenv("GOOGLE_API_USE_CLIENT_CERTIFICATE", "true")
+    monkeypatch.setattr(mtls, "has_default_client_cert_source", lambda **_: True)
+    monkeypatch.setattr(mtls, "default_client_cert_source", lambda: lambda: (both, both))
+    channels = channels_to(deployment, Tls(files.ca), transport)
+    try:
+        assert query(channels) > 0
+    finally:
+        channels.close()
+    assert deployment.names == [b"admin", b"admin"]
 
 
 def test_an_account_that_is_named_is_used_with_an_own_authority(files, monkeypatch):
@@ -104,7 +126,7 @@ def test_an_account_that_is_named_is_used_with_an_own_authority(files, monkeypat
     monkeypatch.setattr(Authorization, "headers", headers)
     for named, sent in (("key.json", [("authorization", "Bearer token")]), ("", [])):
         channels = SpannerChannels(database="d", tls=Tls(files.ca), credentials_file=named)
-        assert list(asyncio.run(channels._signed(()))) == sent
+        assert asyncio.run(channels._metadata("s"))[3:] == sent
 
 
 @pytest.mark.parametrize(
@@ -129,15 +151,50 @@ def test_a_side_that_is_not_trusted_ends_the_call(deployment, files, names, sett
     assert setting in found.hint
 
 
-def test_streaming_calls_name_a_server_that_is_not_trusted(deployment, files):
-    async def connect():
-        endpoint = Endpoint(deployment.address, is_secure=True, tls=Tls(files.other))
-        await Connection(endpoint, ReadAhead()).call("/any", b"", ())
+@pytest.mark.parametrize(
+    "connect", [lambda endpoint: Connection(endpoint, ReadAhead()), GrpcConnection]
+)
+def test_streaming_calls_name_a_server_that_is_not_trusted(deployment, files, connect):
+    async def ask():
+        connection = connect(Endpoint(deployment.address, is_secure=True, tls=Tls(files.other)))
+        try:
+            call = await connection.call("/any", b"", ())
+            await call.next_size()
+        finally:
+            connection.close()
 
-    with pytest.raises(CallError) as caught:
-        asyncio.run(connect())
+    with pytest.raises(grpc.RpcError) as caught:
+        asyncio.run(ask())
     error = rpc_error(caught.value, what="query Spanner")
     assert "spanner_ca_file" in setup_error(error).hint
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", ""])
+@pytest.mark.parametrize("transport", ["h2", "grpc"])
+def test_unary_calls_and_queries_trust_what_the_host_trusts(
+    deployment, files, monkeypatch, variable, transport
+):
+    authority = Path(files.ca)
+    monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
+    if variable == "SSL_CERT_DIR":
+        folder = files.folder / "authorities"
+        folder.mkdir(exist_ok=True)
+        subject = x509.load_pem_x509_certificate(authority.read_bytes())
+        (folder / "ca.pem").write_bytes(subject.public_bytes(serialization.Encoding.PEM))
+        subprocess.run(["openssl", "rehash", str(folder)], check=True)
+        monkeypatch.setenv(variable, str(folder))
+    elif variable:
+        monkeypatch.setenv(variable, str(authority))
+    tls = Tls(client_cert=files.admin, client_key=files.admin)
+    channels = channels_to(deployment, tls, transport)
+    try:
+        if variable:
+            assert query(channels) > 0
+        else:
+            with pytest.raises(QueryInterrupted, match=r"(?i)certificate.verify.failed"):
+                query(channels)
+    finally:
+        channels.close()
 
 
 @pytest.mark.parametrize(

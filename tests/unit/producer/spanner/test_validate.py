@@ -1,7 +1,5 @@
 """Before a stream is read: faults of the source and of conditions are faults of the settings."""
 
-import subprocess
-import sys
 import time
 
 import grpc
@@ -11,15 +9,15 @@ from spanner_simulator import Simulator, SimulatorConfig
 from tests.unit.producer.spanner.conftest import channels_to
 from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL, StreamDescription
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused
-from tidegate.producer.spanner.call import CallError
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import rpc_error
-from tidegate.producer.spanner.condition_check import (
+from tidegate.producer.spanner.checks import (
     WHERE_MAX,
     changing_word,
     require_condition,
+    validate_stream,
 )
-from tidegate.producer.spanner.validate import validate_stream
+from tidegate.producer.spanner.transport.status import CallError
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
@@ -264,44 +262,3 @@ def test_a_spanner_that_does_not_answer_is_unreachable(channels, spanner):
 )  # fmt: skip
 def test_a_name_whose_value_changes_is_found_outside_of_quotes(dialect, where, word):
     assert changing_word(where, dialect=dialect) == word
-
-
-WORKER = """
-import sys
-import time
-import tidegate.producer.cli
-import tidegate.producer.cli.run
-import tidegate.producer.cli.source
-from tidegate.producer.spanner.api_messages import ExecuteSqlRequest
-assert ExecuteSqlRequest.pb()(sql="SELECT 1").SerializeToString()
-loaded = [name for name in sys.modules if name.startswith("google.cloud.spanner")]
-assert loaded, loaded
-assert all(name.startswith("google.cloud.spanner_v1.types.") for name in loaded), loaded
-"""
-CLIENT_AFTERWARDS = """
-from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
-import google.cloud.spanner_v1
-from google.cloud import spanner
-from google.cloud.spanner_v1 import KeySet, types
-from google.cloud.spanner_v1.types import ExecuteSqlRequest as theirs
-assert google.cloud.spanner_v1.types is types
-assert (theirs, types.TypeCode) == (ExecuteSqlRequest, TypeCode)
-assert KeySet(all_=True)._to_pb().all_
-assert spanner.Client
-"""
-CLIENT_FIRST = """
-from google.cloud import spanner
-from google.cloud.spanner_v1.types import ExecuteSqlRequest as theirs
-from tidegate.producer.spanner.api_messages import ExecuteSqlRequest
-assert theirs is ExecuteSqlRequest
-import google.cloud.spanner_v1
-assert google.cloud.spanner_v1.Client is spanner.Client
-"""
-
-
-@pytest.mark.parametrize("program", [WORKER, CLIENT_AFTERWARDS, CLIENT_FIRST])
-def test_a_worker_loads_messages_alone_and_another_program_the_client_whole(program):
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")

@@ -12,6 +12,7 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from google.cloud.spanner_v1.types import ChangeStreamRecord, Type, TypeCode
 from google.protobuf.message import DecodeError
 
 from tidegate.producer.records import (
@@ -24,10 +25,14 @@ from tidegate.producer.records import (
     RecordColumn,
     StreamRecord,
 )
-from tidegate.producer.spanner.api_messages import ChangeStreamRecord, Type, TypeCode
-from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.decode import ColumnTypesCache
-from tidegate.producer.spanner.raw_values import TEXT, Serialised, content_of
+from tidegate.producer.spanner.decoding.response import (
+    TEXT,
+    Chunks,
+    Serialised,
+    content_of,
+    row_type,
+)
+from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import ColumnType
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
+from google.cloud.spanner_v1.types import TypeCode
 
 from tidegate.producer.accelerator import accelerator
 from tidegate.producer.records import (
@@ -22,10 +23,17 @@ from tidegate.producer.records import (
     RecordColumn,
     StreamRecord,
 )
-from tidegate.producer.spanner.api_messages import TypeCode
-from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.raw_values import LIST, NULL, TEXT, Serialised, content_of, elements
-from tidegate.producer.spanner.values import (
+from tidegate.producer.spanner.decoding.response import (
+    LIST,
+    NULL,
+    TEXT,
+    Chunks,
+    Serialised,
+    content_of,
+    elements,
+    row_type,
+)
+from tidegate.producer.spanner.decoding.values import (
     flag,
     integer,
     is_null,

@@ -1,4 +1,4 @@
-"""The credentials of a file or of the host, as gRPC's credentials and as headers of a call."""
+"""Credentials of a file or of the host, for gRPC's channels and as headers of a call."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import grpc
 
-from tidegate.producer.spanner.call import CallError
+from tidegate.producer.spanner.transport.status import CallError
 from tidegate.schemas.errors import ConfigError
 
 _RENEW_EVERY_S = 10.0
 """Many calls may be rejected for one token."""
-_OF_CONTENT = (AttributeError, LookupError, OSError, TypeError, ValueError)
-"""What the library raises for a file that is JSON and holds something else."""
+_CONTENT_ERRORS = (AttributeError, LookupError, OSError, TypeError, ValueError)
+"""Errors of the library for a file that is JSON of another kind."""
 _SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
 
 
@@ -34,6 +34,10 @@ class Authorization:
         self._renewed_s = -_RENEW_EVERY_S
         self._turn = asyncio.Lock()
         """One of the calls that start together refreshes the token."""
+
+    def credentials(self) -> Any:
+        """Return the credentials as Google's clients take them; raises ConfigError without them."""
+        return self._default()[0]
 
     def channel_credentials(self, tls: grpc.ChannelCredentials) -> grpc.ChannelCredentials:
         """Return TLS with the credentials; raises ConfigError if there are none."""
@@ -90,7 +94,7 @@ class Authorization:
                         )
                     else:
                         credentials, _ = google.auth.default(scopes=_SCOPES)
-                except (google.auth.exceptions.GoogleAuthError, *_OF_CONTENT) as error:
+                except (google.auth.exceptions.GoogleAuthError, *_CONTENT_ERRORS) as error:
                     raise self._missing(error) from error
                 request = google.auth.transport.requests.Request()
                 self._found = credentials, request

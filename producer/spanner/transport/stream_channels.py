@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
-from tidegate.producer.spanner.call import Call, cancelled
-from tidegate.producer.spanner.connection import Connection, NotSentError
+from tidegate.producer.spanner.transport.connection import NotSentError
+from tidegate.producer.spanner.transport.status import CallError
 from tidegate.program.memory import return_freed_memory
 
 STREAMS_PER_CHANNEL_MAX = 90
@@ -26,6 +27,44 @@ _MOVES_MAX = 3
 _LARGE_BYTES = 256 << 10
 _RETURN_EVERY_BYTES = 4 << 20
 """Messages received at once leave freed blocks behind; each return costs time."""
+
+
+class Call(Protocol):
+    """A streaming call: `transport.call` over `h2`, or `transport.grpc_connection`."""
+
+    async def next_size(self) -> int | None:
+        """Wait for the next message; return its size in bytes, None after the last."""
+        ...
+
+    async def read(self, *, pause_s: float) -> bytes | None:
+        """Return the message, or None where it has not arrived within `pause_s` seconds."""
+        ...
+
+    def cancel(self) -> None:
+        """End the call; may be called more than once."""
+        ...
+
+
+class Connection(Protocol):
+    """A connection with many streaming calls."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether new calls may be made."""
+        ...
+
+    @property
+    def streams_max(self) -> int:
+        """How many calls the server accepts at a time, as far as is known."""
+        ...
+
+    async def call(self, path: str, message: bytes, metadata: Iterable[tuple[str, str]]) -> Call:
+        """Send a request; raises NotSentError if the connection takes no more calls."""
+        ...
+
+    def close(self) -> None:
+        """End the connection and its calls."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +122,7 @@ class ResponseStream:
             call = await self._begin()
             if self._give_back is None:  # closed meanwhile
                 call.cancel()
-                raise cancelled()
+                raise CallError.cancelled()
             self._call = call
         return await self._call.next_size()
 
@@ -139,7 +178,7 @@ class _Seat:
 
     def _connection(self) -> Connection:
         if self._place is None:
-            raise cancelled()
+            raise CallError.cancelled()
         return self._place.connection
 
 
@@ -182,19 +221,19 @@ class StreamChannels:
 
     def enter(self) -> _Place:
         """Take a place on the fullest connection with room, so that others empty, or a new one."""
-        with_room = [one for one in self._places if one.room > 0]
+        with_room = [place for place in self._places if place.room > 0]
         if not with_room:
             with_room = [_Place(self._open_connection())]
             self._places += with_room
-        place = max(with_room, key=lambda one: one.streams)
+        place = max(with_room, key=lambda place: place.streams)
         place.streams += 1
         return place
 
     def leave(self, place: _Place) -> None:
         """Give a place back; connections that are not needed are closed."""
         place.streams -= 1
-        for empty in [one for one in self._places if not one.streams]:
-            others = sum(one.room for one in self._places if one is not empty)
+        for empty in [place for place in self._places if not place.streams]:
+            others = sum(place.room for place in self._places if place is not empty)
             if empty.connection.is_usable and others < _SPARE_PLACES:
                 continue
             self._places.remove(empty)
@@ -204,3 +243,4 @@ class StreamChannels:
         places, self._places = self._places, []
         for place in places:
             place.connection.close()
+        await asyncio.sleep(0)  # the step in which gRPC closes its channels

@@ -14,6 +14,7 @@ from contextlib import suppress
 import grpc
 import h2
 from h2.config import H2Configuration
+from h2.connection import ConnectionInputs, H2Connection, H2ConnectionStateMachine
 from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
@@ -29,16 +30,37 @@ from h2.events import (
 from h2.exceptions import NoAvailableStreamIDError, ProtocolError, TooManyStreamsError
 from h2.settings import SettingCodes, Settings
 
-from tidegate.producer.spanner.call import (
+from tidegate.producer.spanner.transport.call import (
     AHEAD_BYTES,
     Call,
-    CallError,
     ReadAhead,
     framed,
-    of_error_code,
 )
-from tidegate.producer.spanner.draining import DrainingConnection
-from tidegate.producer.spanner.endpoint import Endpoint
+from tidegate.producer.spanner.transport.endpoint import Endpoint
+from tidegate.producer.spanner.transport.status import CallError
+
+
+class DrainingConnection(H2Connection):
+    """As `H2Connection`; after a GOAWAY streams may still send and receive.
+
+    `h2` takes a GOAWAY for the end of the connection.  Servers send it to replace a connection that
+    is old, and finish what it carries: every query of a worker would break with its connection.
+    """
+
+    def __init__(self, config: H2Configuration) -> None:
+        super().__init__(config)
+        self.state_machine = _DrainingStateMachine()
+
+    def clear_outbound_data_buffer(self) -> None:
+        """Keep what is to be sent, which `h2` drops at a GOAWAY."""
+
+
+class _DrainingStateMachine(H2ConnectionStateMachine):
+    def process_input(self, input_: ConnectionInputs) -> list[Event]:
+        if input_ is ConnectionInputs.RECV_GOAWAY:
+            return []
+        return super().process_input(input_)
+
 
 _CONNECT_TIMEOUT_S = 20.0
 _KEEPALIVE_S = 120.0
@@ -333,7 +355,7 @@ class Connection(asyncio.Protocol):
                 if call is not None:
                     by = "the server" if event.remote_reset else "a breach of HTTP/2's rules"
                     what = f"{by} ended the call{self._goaway}"
-                    call.stop(of_error_code(int(event.error_code or 0), what))
+                    call.stop(CallError.reset(int(event.error_code or 0), what))
             case RemoteSettingsChanged():
                 self._wider.set()
                 if self._is_ready is not None and not self._is_ready.done():
@@ -373,7 +395,7 @@ class Connection(asyncio.Protocol):
         details = f"the server takes no more calls ({name}) {said}".rstrip()
         self._goaway = f", after {details}"
         last = event.last_stream_id or 0
-        for stream in [one for one in self._calls if one > last]:
+        for stream in [number for number in self._calls if number > last]:
             call = self._forget(stream)
             if call is not None:
                 call.stop(_unavailable(details))

@@ -1,24 +1,11 @@
-"""The values of a `PartialResultSet`, serialised, one level of nesting at a time.
-
-Protobuf's generated classes make an object for each value, and most values are read once and
-dropped; that was the larger part of decoding.  The classes here describe the same bytes with the
-inner messages as `bytes` fields, which the encoding allows: a message and a byte string look alike.
-So protobuf's own parser takes a list apart into serialised values in one call, an equal list is
-equal bytes, and what is not asked for is not read.
-
-A serialised value is one tag, one length and the content, unless its sender did something unusual
-that the encoding allows too (a kind that comes twice, an unknown field): then the generated class
-reads it.
-
-What is large is not copied from level to level: it is a view of the message that it came in.  Copy
-a value that is kept for longer than its message.
-"""
+"""The values of a `PartialResultSet`, serialised, one level of nesting at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from google.cloud.spanner_v1.types import ResultSetMetadata
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -184,3 +171,77 @@ def _make_parsers() -> tuple[Callable[[bytes], Any], Callable[[Serialised], Any]
 
 
 _parse_response, _parse_list = _make_parsers()
+
+
+_MERGEABLE = {"string_value", "list_value"}
+
+
+class Chunks:
+    """Takes the messages of one response, in their order.
+
+    A value that a message leaves unfinished (`chunked_value`) is kept until its rest arrives.
+    """
+
+    def __init__(self) -> None:
+        self._unfinished: Value | None = None
+
+    def take(self, message: bytes) -> tuple[bytes, Sequence[Serialised]]:
+        """Return a message's metadata, empty if it has none, and the values that it completes.
+
+        Raises SchemaError for bytes that are no `PartialResultSet`.
+        """
+        response = parse_response(message)
+        values = response.values[:]
+        if self._unfinished is not None and values:
+            merge(self._unfinished, parse_value(values[0]))
+            values[0] = self._unfinished.SerializeToString()
+            self._unfinished = None
+        if response.chunked_value and values:
+            self._unfinished = parse_value(values.pop())
+        return b"".join(response.metadata), values
+
+    @property
+    def is_between_values(self) -> bool:
+        """Whether no value is unfinished."""
+        return self._unfinished is None
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The size of the value that is kept until its rest arrives; 0 without one."""
+        return 0 if self._unfinished is None else int(self._unfinished.ByteSize())
+
+    def end(self) -> None:
+        """Check that the response did not stop in the middle of a value; raises SchemaError."""
+        if self._unfinished is not None:
+            raise SchemaError("a response ended in the middle of a value")
+
+
+def merge(value: Value, rest: Value) -> None:
+    """Append the rest of a chunked value, as PartialResultSet's `chunked_value` describes it.
+
+    Strings and lists are joined; a list's last element continues in the next list's first if both
+    are of such a kind.  Without recursion, since the sender decides how deep values are nested.
+    """
+    while True:
+        kind = value.WhichOneof("kind")
+        if kind not in _MERGEABLE or kind != rest.WhichOneof("kind"):
+            raise SchemaError("a chunked value continues as another kind", begun=str(kind))
+        if kind == "string_value":
+            value.string_value += rest.string_value
+            return
+        left, right = value.list_value.values, rest.list_value.values
+        kinds = {element.WhichOneof("kind") for element in (*left[-1:], *right[:1])}
+        if not left or not right or not kinds <= _MERGEABLE:
+            left.extend(right)
+            return
+        last, first = left[-1], right[0]
+        left.extend(right[1:])
+        value, rest = last, first
+
+
+def row_type(metadata: bytes) -> Any:
+    """Return the row type of a serialised `ResultSetMetadata`; raises SchemaError otherwise."""
+    try:
+        return ResultSetMetadata.pb().FromString(metadata).row_type
+    except DecodeError as error:
+        raise SchemaError("a response's metadata cannot be read", cause=str(error)) from error

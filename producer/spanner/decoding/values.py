@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tidegate.producer.records import UnreadableValues
-from tidegate.producer.spanner.raw_values import (
+from tidegate.producer.spanner.decoding.response import (
     LIST,
     NULL,
     TEXT,
@@ -24,34 +24,10 @@ from tidegate.producer.spanner.raw_values import (
 from tidegate.schemas.errors import SchemaError
 
 if TYPE_CHECKING:
-    from google.protobuf.struct_pb2 import Value
+    pass
 
 
-_MERGEABLE = {"string_value", "list_value"}
 _INTEGER_BYTES_MAX = 20
-
-
-def merge(value: Value, rest: Value) -> None:
-    """Append the rest of a chunked value, as PartialResultSet's `chunked_value` describes it.
-
-    Strings and lists are joined; a list's last element continues in the next list's first if both
-    are of such a kind.  Without recursion, since the sender decides how deep values are nested.
-    """
-    while True:
-        kind = value.WhichOneof("kind")
-        if kind not in _MERGEABLE or kind != rest.WhichOneof("kind"):
-            raise SchemaError("a chunked value continues as another kind", begun=str(kind))
-        if kind == "string_value":
-            value.string_value += rest.string_value
-            return
-        left, right = value.list_value.values, rest.list_value.values
-        kinds = {element.WhichOneof("kind") for element in (*left[-1:], *right[:1])}
-        if not left or not right or not kinds <= _MERGEABLE:
-            left.extend(right)
-            return
-        last, first = left[-1], right[0]
-        left.extend(right[1:])
-        value, rest = last, first
 
 
 def is_null(value: Serialised) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import orjson
+from google.cloud.spanner_v1.types import TypeCode
 
 from tidegate.producer.records import (
     ChildPartitionsRecord,
@@ -23,11 +24,15 @@ from tidegate.producer.records import (
     StreamRecord,
     UnreadableValues,
 )
-from tidegate.producer.spanner.api_messages import TypeCode
-from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.decode import ColumnTypesCache
-from tidegate.producer.spanner.raw_values import TEXT, Serialised, content_of
-from tidegate.producer.spanner.values import values_of_text
+from tidegate.producer.spanner.decoding.response import (
+    TEXT,
+    Chunks,
+    Serialised,
+    content_of,
+    row_type,
+)
+from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache
+from tidegate.producer.spanner.decoding.values import values_of_text
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.progress import ChildPartition

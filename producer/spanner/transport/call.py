@@ -11,15 +11,12 @@ from __future__ import annotations
 import asyncio
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
 
 import grpc
-from h2.errors import ErrorCodes
 
-from tidegate.producer.spanner.byte_progress import ByteProgress
+from tidegate.producer.spanner.transport.status import CallError, WebPage, status_error
 
 AHEAD_BYTES = 4 << 10
 """What the server may send on a stream that nobody reads, and on one that is silent."""
@@ -31,54 +28,65 @@ _WINDOW_BYTES_MAX = (1 << 31) - 1
 
 WAITING = -1
 """Instead of a size: nothing came yet, and the connection brought bytes of other calls."""
-_SHOWN_MAX = 200
-RETRY_AFTER_HEADER = "retry-after"
-"""A web page's header; an error has it among its trailers."""
 _PREFIX = struct.Struct(">BI")
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
-_OF_HTTP = {
-    "400": grpc.StatusCode.INTERNAL,
-    "401": grpc.StatusCode.UNAUTHENTICATED,
-    "403": grpc.StatusCode.PERMISSION_DENIED,
-    "404": grpc.StatusCode.UNIMPLEMENTED,
-    **dict.fromkeys(("429", "502", "503", "504"), grpc.StatusCode.UNAVAILABLE),
-}
-_OF_ERROR_CODE: dict[int, grpc.StatusCode] = {
-    ErrorCodes.REFUSED_STREAM: grpc.StatusCode.UNAVAILABLE,
-    ErrorCodes.CANCEL: grpc.StatusCode.CANCELLED,
-    ErrorCodes.ENHANCE_YOUR_CALM: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    ErrorCodes.INADEQUATE_SECURITY: grpc.StatusCode.PERMISSION_DENIED,
-}
+RATE_MIN_BYTES_PER_S = 1_024
+"""A message that comes at this rate counts as coming.
+
+A link of 4.8 Mbit/s carries 585 messages at once at this rate, and one of a telephone still one; at
+less a message of the largest size, 10 MiB, would take longer than three hours.
+"""
+_BEHIND_OTHERS_S = (2.0, 120.0)
+"""How long a call has nothing of its own while others have: from when on it says so, until when.  A
+slow link brings one large message after the other; a call that hangs must end some time."""
+_PIECE_BYTES = 4_096
+"""What ends such a wait.  Busy links bring frames of 16 KiB; less only ends it with its message."""
 
 
-class CallError(grpc.RpcError):
-    """A call that failed, as gRPC's own errors are read."""
+class ByteProgress:
+    """Whether a call is silent: counts the bytes that came since it last said that it is not."""
 
-    def __init__(
-        self,
-        code: grpc.StatusCode,
-        details: str,
-        *,
-        trailers: Mapping[str, str] | None = None,
-        is_web_page: bool = False,
-    ) -> None:
-        """Take the status; `is_web_page`: the answer had none of gRPC, and `code` is its HTTP's."""
-        super().__init__(f"{code.name}: {details}")
-        self._code, self._details = code, details
-        self._trailers = tuple((trailers or {}).items())
-        self.is_web_page = is_web_page
+    def __init__(self) -> None:
+        """Wait for nothing."""
+        self._came = 0
+        """Bytes since the last sign."""
+        self._since_s: float | None = None
+        """Since when they are waited for."""
+        self._piece = 0
+        """Bytes since `_behind_since_s`."""
+        self._behind_since_s: float | None = None
 
-    def code(self) -> grpc.StatusCode:
-        """Return the status."""
-        return self._code
+    def wait(self, now_s: float, *, in_message: bool) -> None:
+        """Record that a reader waits for bytes, of a message that has begun or of the next one."""
+        if self._behind_since_s is None:
+            self._behind_since_s, self._piece = now_s, 0
+        if in_message and self._since_s is None:
+            self._since_s = now_s
 
-    def details(self) -> str:
-        """Return the status's text."""
-        return self._details
+    def add(self, size: int) -> None:
+        """Count bytes that came."""
+        self._came += size
+        self._piece += size
+        if self._piece >= _PIECE_BYTES:
+            self._behind_since_s = None
 
-    def trailing_metadata(self) -> tuple[Any, ...]:
-        """Return what came with the status; values of names that end with `-bin` are base64."""
-        return self._trailers
+    def end_message(self) -> None:
+        """Begin again: a message is complete."""
+        self._since_s = self._behind_since_s = None
+        self._came = 0
+
+    def is_coming(self, now_s: float) -> bool:
+        """Whether a message came at the least rate since the last sign; this is the next one."""
+        if self._since_s is None or self._came < RATE_MIN_BYTES_PER_S * (now_s - self._since_s):
+            return False
+        self._since_s, self._came = now_s, 0
+        return True
+
+    def is_behind(self, now_s: float) -> bool:
+        """Whether it waits for bytes and others of its connection may be the reason."""
+        if self._behind_since_s is None:
+            return False
+        first_s, last_s = _BEHIND_OTHERS_S
+        return first_s <= now_s - self._behind_since_s <= last_s
 
 
 def framed(message: bytes) -> bytes:
@@ -86,47 +94,8 @@ def framed(message: bytes) -> bytes:
     return _PREFIX.pack(0, len(message)) + message
 
 
-def cancelled() -> CallError:
-    """Return the error of a call that this side ended."""
-    return CallError(grpc.StatusCode.CANCELLED, "the call was cancelled")
-
-
-def of_error_code(code: int, what: str) -> CallError:
-    """Return the error for a stream that ended with a code of HTTP/2."""
-    status = _OF_ERROR_CODE.get(code, grpc.StatusCode.INTERNAL)
-    return CallError(status, f"{what} with HTTP/2's error code {code}")
-
-
 def _cut_short() -> CallError:
     return CallError(grpc.StatusCode.INTERNAL, "the response ended within a message")
-
-
-@dataclass(frozen=True, slots=True)
-class _WebPage:
-    """An answer that is not one of gRPC."""
-
-    status: str
-    kind: str
-    server: str
-    retry_after: str = ""
-
-    @classmethod
-    def of(cls, headers: Mapping[str, str]) -> _WebPage:
-        """Take its headers."""
-        server = headers.get("server", "") or headers.get("via", "")
-        retry_after = headers.get(RETRY_AFTER_HEADER, "")
-        return cls(headers.get(":status", ""), headers.get("content-type", ""), server, retry_after)
-
-    def error(self, body: bytes) -> CallError:
-        """Return the error that says what answered; `body` is how its content begins."""
-        code = _OF_HTTP.get(self.status, grpc.StatusCode.UNKNOWN)
-        by = f" by {self.server[:_SHOWN_MAX]!r}" if self.server else ""
-        kind = f" of the type {self.kind[:_SHOWN_MAX]!r}" if self.kind else ""
-        shown = " ".join(body[:_SHOWN_MAX].decode(errors="replace").split())
-        text = f": {shown!r}" if shown else ""
-        details = f"an answer without a gRPC status{by}: HTTP status {self.status}{kind}{text}"
-        trailers = {RETRY_AFTER_HEADER: self.retry_after} if self.retry_after else None
-        return CallError(code, details, trailers=trailers, is_web_page=True)
 
 
 @dataclass(slots=True)
@@ -165,7 +134,7 @@ class Call:
         self._received = bytearray()
         self._next = 0
         """The bytes of the message whose size was returned, with its prefix."""
-        self._page: _WebPage | None = None
+        self._page: WebPage | None = None
         self._is_begun = False
         self._is_over = False
         self._error: CallError | None = None
@@ -228,7 +197,7 @@ class Call:
 
     def cancel(self) -> None:
         """End the call; may be called more than once."""
-        self.fail(cancelled())
+        self.fail(CallError.cancelled())
 
     # ------------------------------------------------------------ the connection's side
 
@@ -236,7 +205,7 @@ class Call:
         """Take the response's first headers."""
         status, kind = headers.get(":status", ""), headers.get("content-type", "")
         if status != "200" or not kind.startswith("application/grpc"):
-            self._page = _WebPage.of(headers)
+            self._page = WebPage.of(headers)
         self._is_begun = True
 
     @property
@@ -267,14 +236,7 @@ class Call:
         if self._page is not None and "grpc-status" not in trailers:
             self.stop(self._page.error(b""))
             return
-        try:
-            code = _CODES.get(int(trailers["grpc-status"]), grpc.StatusCode.UNKNOWN)
-        except (KeyError, ValueError):
-            self.stop(CallError(grpc.StatusCode.UNKNOWN, "the response ended without a status"))
-            return
-        details = unquote(trailers.get("grpc-message", ""))
-        failed = CallError(code, details, trailers=trailers)
-        self.stop(None if code is grpc.StatusCode.OK else failed)
+        self.stop(status_error(trailers))
 
     def stop(self, error: CallError | None) -> None:
         """Take the end of the stream: nothing comes any more."""
