@@ -71,8 +71,8 @@ class BadRecords:
 
 def unordered_rows(rows: DataFrame) -> DataFrame:
     """Return the data rows of a batch that have no order key, as dead letters."""
-    found = rows.where(~F.col(IS_PROGRESS) & ~has_order_key())
-    return found.withColumn(_REASON, F.lit(_NO_ORDER_KEY))
+    unordered = rows.where(~F.col(IS_PROGRESS) & ~has_order_key())
+    return unordered.withColumn(_REASON, F.lit(_NO_ORDER_KEY))
 
 
 def unreadable_rows(rows: DataFrame, topics: Mapping[str, TopicSchemas]) -> DataFrame:
@@ -98,12 +98,12 @@ def reasons_of(
     for record in records:
         of_topic.setdefault(record["topic"], []).append(record)
     reasons: dict[Place, str] = {}
-    for topic, found in of_topic.items():
+    for topic, of_one_topic in of_topic.items():
         if topic in topics:
-            for record, error in find_undecodable(found, topics[topic]):
+            for record, error in find_undecodable(of_one_topic, topics[topic]):
                 reasons[place_of(record)] = error.message
         else:
-            unknown = (record for record in found if record["value"] is not None)
+            unknown = (record for record in of_one_topic if record["value"] is not None)
             reasons |= {place_of(record): NO_SCHEMA_OF_TOPIC for record in unknown}
     return reasons
 
@@ -122,14 +122,14 @@ def frame_of(
 
 
 def without(rows: DataFrame, places: Iterable[Place]) -> DataFrame:
-    """Return rows that stand in other places."""
+    """Return the rows at other places."""
     texts = ["/".join(map(str, place)) for place in places]
     place = F.concat_ws("/", "topic", F.col("topic_partition"), F.col("offset"))
     return rows.where(~place.isin(texts))
 
 
 def place_of(record: Mapping[str, Any]) -> Place:
-    """Return where a record stands."""
+    """Return the place of a record."""
     return record["topic"], record["topic_partition"], record["offset"]
 
 
@@ -141,7 +141,7 @@ def as_dead_letters(rows: DataFrame) -> DataFrame:
         _header(HEADER_MOD, F.encode("mod", "UTF-8")),
         _header(HEADER_ORIGIN, origin),
     )
-    return rows.withColumn(HEADERS, F.filter(headers, lambda one: one["value"].isNotNull()))
+    return rows.withColumn(HEADERS, F.filter(headers, lambda header: header["value"].isNotNull()))
 
 
 def _header(name: str, value: Column) -> Column:
@@ -181,7 +181,7 @@ class SchemaIds:
         what the registry raises if it does not answer.
         """
         known: list[RecordFrame] = []
-        for frame in sorted(frames, key=lambda one: (one[0], one[1], one[2] or b"")):
+        for frame in sorted(frames, key=lambda frame: (frame[0], frame[1], frame[2] or b"")):
             topic, key, value = frame
             parts = [("key", key)] if value is None else [("key", key), ("value", value)]
             faults = [fault for part in parts if (fault := self._fault(topic, *part)) is not None]
@@ -206,26 +206,26 @@ class SchemaIds:
             return UndecodableRecord, column, head, message, error.fields
         fields: dict[str, Any] = {"schema_id": schema_id}
         try:
-            found = full_name(self._schema_of(schema_id))
+            name = full_name(self._schema_of(schema_id))
         except SchemaNotFound as error:
             message = f"a {column} names a schema that the registry does not know"
             return UnknownSchema, column, head, message, {**fields, "cause": error.message}
         expected = record_names(topic)[column]
-        if found != expected:
+        if name != expected:
             message = f"a {column} names a schema that is not one of its topic"
-            names = {"found": found, "expected": expected}
+            names = {"found": name, "expected": expected}
             return UnknownSchema, column, head, message, {**fields, **names}
         self._good.add((topic, column, head))
         return None
 
 
-_OF_DECODING = (
+_DECODING_ERRORS = (
     "MALFORMED_AVRO_MESSAGE",
     "Malformed records are detected",
     "has a schema id that the plan does not name",
     "names no stream partition",
 )
-"""What the errors say in `sinks.decoding`, and in Spark's own Avro functions."""
+"""Parts of the errors of `sinks.decoding`, and of Spark's own Avro functions."""
 
 _COLUMNS = ("topic", "topic_partition", "offset", "order_key", "key", "value", "origin")
 
@@ -246,7 +246,7 @@ def naming_undecodable(
     except Exception as error:
         text = str(error)
         is_of_a_sink = isinstance(error, UndecodableRecord)
-        if is_of_a_sink or any(sign in text for sign in _OF_DECODING):
+        if is_of_a_sink or any(sign in text for sign in _DECODING_ERRORS):
             _decode_each(rows, topics, release=release)
         raise
 

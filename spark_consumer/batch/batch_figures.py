@@ -30,12 +30,12 @@ SINK_STEP = "sink-"
 _OBSERVED = "tidegate"
 
 _NOT_OBSERVED = {"batch", "watermark_us", "phase_seconds", "release_delays_seconds", "sinks"}
-"""What is named otherwise, or has rows of its own, or no single value."""
+"""Fields with other names, own rows, or several values."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkFigures:
-    """What one sink took in the batch, how long that took, and the release that it stands at."""
+    """What one sink took in the batch, how long that took, and its newest release."""
 
     release: int
     releases: int
@@ -88,8 +88,8 @@ class BatchFigures:
         state, frontier = loop.state, loop.frontier
         is_known = state.watermark_us > BEFORE_EVERYTHING_US
         phases: dict[str, float] = defaultdict(float)
-        for step, one in seconds.items():
-            phases["sinks" if step.startswith(SINK_STEP) else step] += one
+        for step, step_s in seconds.items():
+            phases["sinks" if step.startswith(SINK_STEP) else step] += step_s
         lag_s = (now_us - state.watermark_us) / US_PER_SECOND
         return cls(
             batch=state.batch,
@@ -123,7 +123,7 @@ class BatchFigures:
         return {
             _OBSERVED: {"watermark_timestamp_seconds": watermark, **own},
             f"{_OBSERVED}_phase_seconds": dict(self.phase_seconds),
-            **{f"{_OBSERVED}_sink_{name}": asdict(one) for name, one in self.sinks.items()},
+            **{f"{_OBSERVED}_sink_{name}": asdict(sink) for name, sink in self.sinks.items()},
         }
 
 
@@ -152,7 +152,7 @@ class RecentFigures:
 
 
 _NOTHING = -1
-"""Where a mirror stands before its first release."""
+"""The release of a mirror before its first one."""
 
 
 class SinkWork:
@@ -186,13 +186,15 @@ class SinkWork:
                         releases[mirror] += step.through - after
                         changes[mirror] += self._between(after, step.through)
                     kept = self._unmerged.items()
-                    self._unmerged = {one: rows for one, rows in kept if one > step.through}
+                    self._unmerged = {
+                        release: rows for release, rows in kept if release > step.through
+                    }
                 case _:
                     pass
         return {sink: (releases[sink], changes[sink]) for sink in plan.sinks}
 
     def _between(self, after: int, through: int) -> int:
-        return sum(rows for one, rows in self._unmerged.items() if after < one <= through)
+        return sum(rows for release, rows in self._unmerged.items() if after < release <= through)
 
 
 SUMMARY_SECONDS = 60.0
@@ -212,7 +214,7 @@ class BatchLog:
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Take two clocks, both in seconds: one for intervals, one for the lag behind today."""
+        """Take two clocks, both in seconds: one for intervals, one for the lag."""
         self._log = log
         self._monotonic = monotonic
         self._wall = wall
@@ -304,11 +306,11 @@ class BatchMetrics:
             metrics.observe("commit_to_release_seconds", seconds)
         for phase, seconds in figures.phase_seconds.items():
             metrics.add("batch_phase_seconds_total", seconds, phase=phase)
-        for sink, one in figures.sinks.items():
-            metrics.set("sink_release", one.release, sink=sink)
-            metrics.add("sink_releases_total", one.releases, sink=sink)
-            metrics.add("sink_changes_total", one.changes, sink=sink)
-            metrics.add("sink_seconds_total", one.seconds, sink=sink)
+        for sink, taken in figures.sinks.items():
+            metrics.set("sink_release", taken.release, sink=sink)
+            metrics.add("sink_releases_total", taken.releases, sink=sink)
+            metrics.add("sink_changes_total", taken.changes, sink=sink)
+            metrics.add("sink_seconds_total", taken.seconds, sink=sink)
 
     def _set_watermark(self, watermark_us: int) -> None:
         self._watermark_us = watermark_us

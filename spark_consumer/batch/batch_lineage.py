@@ -42,12 +42,14 @@ class BatchLineage:
         )
 
     def _datasets(self, release: int, topics: Mapping[str, TopicSchemas]) -> Datasets:
-        inputs = tuple(Dataset(self._kafka, topic, _fields(one)) for topic, one in topics.items())
+        inputs = tuple(
+            Dataset(self._kafka, topic, _fields(schemas)) for topic, schemas in topics.items()
+        )
         manifest = read_manifest(self._parts.output, release)
         return inputs, () if manifest is None else tuple(self._outputs(manifest, topics))
 
     def _outputs(self, manifest: Manifest, topics: Mapping[str, TopicSchemas]) -> Iterator[Dataset]:
-        fields = {one.table: _fields(one) for one in topics.values()}
+        fields = {schemas.table: _fields(schemas) for schemas in topics.values()}
         namespace, root = place_of(self._output)
         for table, sinks in sorted(manifest.tables.items()):
             for sink, version in sorted(sinks.items()):
@@ -61,8 +63,10 @@ class BatchLineage:
                 yield Dataset(*place, fields.get(table, ()), rows_of=table)
 
 
-def _fields(one: TopicSchemas) -> tuple[tuple[str, str], ...]:
-    return tuple((field["name"], _type(field["type"])) for field in row_fields(one.reader_schema))
+def _fields(schemas: TopicSchemas) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (field["name"], _type(field["type"])) for field in row_fields(schemas.reader_schema)
+    )
 
 
 def _type(avro: Any) -> str:

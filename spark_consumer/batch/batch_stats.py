@@ -67,10 +67,10 @@ def sum_of(condition: Column, name: str) -> list[Column]:
     ]
 
 
-def read_sum(found: Mapping[str, Any], name: str) -> RowSum:
+def read_sum(figures: Mapping[str, Any], name: str) -> RowSum:
     """Return what the aggregates of `sum_of` found."""
-    low, high = found[f"{name}_low"] or 0, found[f"{name}_high"] or 0
-    return RowSum(found[f"{name}_rows"] or 0, (low + (high << HALF_BITS)) % CHECKSUM_MODULUS)
+    low, high = figures[f"{name}_low"] or 0, figures[f"{name}_high"] or 0
+    return RowSum(figures[f"{name}_rows"] or 0, (low + (high << HALF_BITS)) % CHECKSUM_MODULUS)
 
 
 def part_sums_of(cuts_us: Sequence[int]) -> list[Column]:
@@ -86,9 +86,9 @@ def part_sums_of(cuts_us: Sequence[int]) -> list[Column]:
     ]
 
 
-def read_part_sums(found: Mapping[str, Any], cuts_us: Sequence[int]) -> tuple[RowSum, ...]:
+def read_part_sums(figures: Mapping[str, Any], cuts_us: Sequence[int]) -> tuple[RowSum, ...]:
     """Return what the aggregates of `part_sums_of` found, by part."""
-    return tuple(read_sum(found, f"part{number}") for number in range(len(cuts_us)))
+    return tuple(read_sum(figures, f"part{number}") for number in range(len(cuts_us)))
 
 
 RecordFrame: TypeAlias = "tuple[str, bytes, bytes | None]"
@@ -126,7 +126,7 @@ def count_changes(
 ) -> BatchStats:
     """Count a batch's changes against the former and the new watermark.
 
-    `topics_of` returns the schema ids of records with an order key, each of which it gets once.
+    `topics_of` returns the schema ids of records with an order key, each once.
     """
     changes = rows.where(~F.col(IS_PROGRESS))
     is_ordered = has_order_key()
@@ -230,15 +230,18 @@ class CollectedBatch:
 
         `topics_of` returns the schema ids of records with an order key.
         """
-        unordered = [one for one in self.changes if not _is_ordered(one)]
-        places = [f"{one['topic']}/{one['topic_partition']}/{one['offset']}" for one in unordered]
-        ordered = [one for one in self.changes if _is_ordered(one)]
+        unordered = [change for change in self.changes if not _is_ordered(change)]
+        places = [
+            f"{change['topic']}/{change['topic_partition']}/{change['offset']}"
+            for change in unordered
+        ]
+        ordered = [change for change in self.changes if _is_ordered(change)]
         low, high = first_key_after(after_us), first_key_after(max(after_us, through_us))
-        due = [one for one in ordered if low <= one["order_key"] < high]
-        early = [one for one in ordered if one["order_key"] >= high]
+        due = [change for change in ordered if low <= change["order_key"] < high]
+        early = [change for change in ordered if change["order_key"] >= high]
         times_us = sorted(map(_commit_us, early))
         return BatchStats(
-            late_rows=sum(one["order_key"] < low for one in ordered),
+            late_rows=sum(change["order_key"] < low for change in ordered),
             due=_collected_distribution(due),
             early=_collected_distribution(early),
             early_checksum=sum_of_changes(early).checksum,
@@ -252,7 +255,11 @@ class CollectedBatch:
     def due(self, *, after_us: int, through_us: int) -> list[Mapping[str, Any]]:
         """Return the changes with `after_us` < commit timestamp <= `through_us`."""
         low, high = first_key_after(after_us), first_key_after(through_us)
-        return [one for one in self.changes if _is_ordered(one) and low <= one["order_key"] < high]
+        return [
+            change
+            for change in self.changes
+            if _is_ordered(change) and low <= change["order_key"] < high
+        ]
 
 
 def collect_batch(rows: DataFrame, *, change_bytes_max: int) -> CollectedBatch | None:
@@ -265,24 +272,24 @@ def collect_batch(rows: DataFrame, *, change_bytes_max: int) -> CollectedBatch |
     is_large = ~F.col(IS_PROGRESS) & (size > change_bytes_max)
     value = F.when(~F.col(_IS_LARGE), F.col("value")).alias("value")
     columns = [value if name == "value" else F.col(name) for name in CHANGE_COLUMNS]
-    found = (
+    records = (
         with_hash(rows)
         .withColumn(_IS_LARGE, is_large)
         .select(IS_PROGRESS, _IS_LARGE, HASH, *columns)
         .collect()
     )
-    if any(row[_IS_LARGE] for row in found):
+    if any(row[_IS_LARGE] for row in records):
         return None
     progress = [
-        (row["topic_partition"], row["offset"], row["value"]) for row in found if row[IS_PROGRESS]
+        (row["topic_partition"], row["offset"], row["value"]) for row in records if row[IS_PROGRESS]
     ]
-    changes = [row.asDict() for row in found if not row[IS_PROGRESS]]
+    changes = [row.asDict() for row in records if not row[IS_PROGRESS]]
     return CollectedBatch(progress, changes)
 
 
 def sum_of_changes(changes: Iterable[Mapping[str, Any]]) -> RowSum:
     """Return the sum that Spark would count: `sum_of`."""
-    hashes = [one[HASH] for one in changes]
+    hashes = [change[HASH] for change in changes]
     return RowSum(len(hashes), sum(hashes) % CHECKSUM_MODULUS)
 
 
@@ -299,16 +306,16 @@ def _collected_distribution(changes: Sequence[Mapping[str, Any]]) -> Distributio
         return NO_CHANGES
     times_us = sorted(map(_commit_us, changes))
     places = [-(-(part + 1) * len(times_us) // QUANTILES) - 1 for part in range(QUANTILES)]
-    size = sum(len(one["key"] or b"") + len(one["value"] or b"") for one in changes)
+    size = sum(len(change["key"] or b"") + len(change["value"] or b"") for change in changes)
     return Distribution(len(changes), tuple(times_us[place] for place in places), size)
 
 
 def _frames(changes: Iterable[Mapping[str, Any]]) -> Iterable[RecordFrame]:
     return {
         (
-            one["topic"],
-            bytes((one["key"] or b"")[:HEADER_BYTES]),
-            None if one["value"] is None else bytes(one["value"][:HEADER_BYTES]),
+            change["topic"],
+            bytes((change["key"] or b"")[:HEADER_BYTES]),
+            None if change["value"] is None else bytes(change["value"][:HEADER_BYTES]),
         )
-        for one in changes
+        for change in changes
     }

@@ -339,7 +339,9 @@ class EffectLoop:
         yield from self._as_writer(writing, step.bounds.number)
         self.released_rows += release.rows
         self.release_rows[release.number] = release.rows
-        self.table_rows.update({one.schemas.table: one.rows for one in release.tables.values()})
+        self.table_rows.update(
+            {table.schemas.table: table.rows for table in release.tables.values()}
+        )
         self.copies += release.copies
         self._note_times(step.bounds)
         self._release = None
@@ -383,6 +385,6 @@ class EffectLoop:
 def _has_events(release: Release) -> bool:
     """Whether a release has changes that came out of order, as those of files do."""
     return any(
-        one.rows and SOURCE_ORDER in row_columns(one.schemas.reader_schema)
-        for one in release.tables.values()
+        table.rows and SOURCE_ORDER in row_columns(table.schemas.reader_schema)
+        for table in release.tables.values()
     )

@@ -37,7 +37,7 @@ PORTION_BYTES = 1 << 20
 """How many encoded bytes are decoded at a time; decoded they take some twenty times as much."""
 
 _PARTS = 32
-"""Parts of the slots, of which one is in the driver's memory."""
+"""Parts of the slots; one at a time is in the driver's memory."""
 
 _PLACE = ["topic_partition", "offset"]
 
@@ -50,7 +50,7 @@ class ProgressReader:
         self._decoder = ProgressDecoder(schema_of)
 
     def read(self, rows: DataFrame, *, offsets: int) -> Iterator[list[ProgressRow]]:
-        """Yield portions of the progress rows of a batch that spans so many of their offsets.
+        """Yield portions of the progress rows of a batch that spans `offsets` of them.
 
         In each slot a portion goes on where the one before it ended.  Raises UnreadableProgress for
         a row that cannot be decoded.
@@ -67,10 +67,10 @@ class ProgressReader:
         present = ((slot, offset, value) for slot, offset, value in rows if value is not None)
         return self._portions(sorted(present))
 
-    def _portions(self, found: Iterable[tuple[int, int, bytes]]) -> Iterator[list[ProgressRow]]:
+    def _portions(self, rows: Iterable[tuple[int, int, bytes]]) -> Iterator[list[ProgressRow]]:
         portion: list[ProgressRow] = []
         size = 0
-        for slot, offset, value in found:
+        for slot, offset, value in rows:
             record = self._decoder.decode_at(bytes(value), slot=slot, offset=offset)
             portion.append(ProgressRow(slot, offset, record))
             size += len(value)

@@ -5,7 +5,7 @@ no row is sampled.  Where one commit time has more changes than a task should so
 backfill has, there are inner cuts too, each before a transaction's first change:
 a transaction is never in two slices.  What a task gets is decided by the hash of one column, since
 Spark has no other way to name a task; the column's values are chosen so that each slice has a task
-of its own, and those who count the release check that each slice holds its own changes only.
+of its own, and the count of a release checks that each slice holds its own changes only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WORD = (1 << 32) - 1
 
 
 def in_order(
-    found: DataFrame, bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()
+    changes: DataFrame, bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()
 ) -> DataFrame:
     """Return changes with copies in any order as the changes of a release.
 
@@ -54,22 +54,22 @@ def in_order(
     slices = len(edges) - 1
     if slices == 1:
         keys = ["order_key"]
-        found, slice_key = found.coalesce(1), F.lit(0)
+        changes, slice_key = changes.coalesce(1), F.lit(0)
     else:
-        # With the slice's key among the keys, Spark needs no second shuffle to group; behind the
+        # With the slice's key among the keys, Spark needs no second shuffle to group; after the
         # order key, since Spark's sort compares the first bytes of the first key by themselves.
         keys = ["order_key", SLICE_KEY]
         key = _of_slice(_slice_of(edges), [F.lit(key) for key in slice_keys(slices)])
-        found = found.withColumn(SLICE_KEY, key).repartition(slices, SLICE_KEY)
+        changes = changes.withColumn(SLICE_KEY, key).repartition(slices, SLICE_KEY)
         slice_key = F.col(SLICE_KEY)
     place = F.struct("topic", "topic_partition", "offset")
     # A column, for an aggregate would hash twice.
-    found = found.withColumn("content", F.xxhash64("topic", "key", "value", "mod"))
+    changes = changes.withColumn("content", F.xxhash64("topic", "key", "value", "mod"))
     rest = [column for column in CHANGE_COLUMNS if column != "order_key"]
     row_number = F.monotonically_increasing_id()
     # A task's aggregation by the sort key comes out sorted: one sort serves both.
     return (
-        found.groupBy(*keys)
+        changes.groupBy(*keys)
         .agg(
             F.min(F.struct(*rest)).alias("change"),
             F.count("*").alias("copies"),
@@ -93,7 +93,7 @@ def numbered(rows: DataFrame, first_ordinals: Sequence[int], *, release: int) ->
 
     `first_ordinals` is the ordinal of each slice's first change.
     """
-    # Looked up by slice, for literals would stand in the code that Spark compiles, for each release
+    # Looked up by slice, for literals would be in the code that Spark compiles, for each release
     # again.
     slice_of = F.col(SLICE)
     first = _of_slice(slice_of, [F.lit(first).cast("long") for first in first_ordinals])
@@ -112,7 +112,7 @@ def edges_of(bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()) -> tuple[b
 
 def is_outside(bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()) -> Column:
     """Condition: the order key is not within the bounds of its row's slice."""
-    edges = [F.lit(bytearray(one)) for one in edges_of(bounds, inner_cuts)]
+    edges = [F.lit(bytearray(edge)) for edge in edges_of(bounds, inner_cuts)]
     low, high = _of_slice(F.col(SLICE), edges[:-1]), _of_slice(F.col(SLICE), edges[1:])
     return (F.col("order_key") < low) | (F.col("order_key") >= high)
 
@@ -120,9 +120,9 @@ def is_outside(bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()) -> Colum
 def is_late_or_early(bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()) -> Column:
     """Condition: the column `commit_us` is not within the bounds of its row's slice."""
     edges = edges_of(bounds, inner_cuts)
-    least = [_commit_us(one) for one in edges[:-1]]
+    least = [_commit_us(edge) for edge in edges[:-1]]
     # Behind the time of an edge inside a commit time there are more changes of that time.
-    most = [_commit_us(one) - (len(one) == TIMESTAMP_BYTES) for one in edges[1:]]
+    most = [_commit_us(edge) - (len(edge) == TIMESTAMP_BYTES) for edge in edges[1:]]
     low, high = (
         _of_slice(F.col(SLICE), [F.lit(us).cast("long") for us in times]) for times in (least, most)
     )
@@ -161,12 +161,12 @@ def _murmur3(number: int) -> int:
     """Return Spark's hash of an INT that is not negative, as a signed number of 32 bits."""
     mixed = number * 0xCC9E2D51 & _WORD
     mixed = _rotated(mixed, 15) * 0x1B873593 & _WORD
-    found = _rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64 & _WORD
-    found ^= 4
-    found = (found ^ found >> 16) * 0x85EBCA6B & _WORD
-    found = (found ^ found >> 13) * 0xC2B2AE35 & _WORD
-    found ^= found >> 16
-    return found - (1 << 32) if found >> 31 else found
+    hashed = _rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64 & _WORD
+    hashed ^= 4
+    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _WORD
+    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & _WORD
+    hashed ^= hashed >> 16
+    return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
 def _rotated(word: int, bits: int) -> int:
@@ -177,14 +177,14 @@ SLICES_MAX = 256
 """Each slice is a comparison for every row."""
 
 _TOO_MANY = 2
-"""A release is looked at if one of its slices may hold so many times the changes that it should."""
+"""A release is looked at if one of its slices may hold this many times its share of changes."""
 
 _SAMPLE_ROWS = 20_000
 _SAMPLE_SEED = 0
 
 
 def find_inner_cuts(
-    found: DataFrame, bounds: ReleaseBounds, *, rows_max: int, slice_rows: float
+    changes: DataFrame, bounds: ReleaseBounds, *, rows_max: int, slice_rows: float
 ) -> tuple[bytes, ...]:
     """Return the inner cuts of a release: none if none of its slices can be too large.
 
@@ -197,7 +197,7 @@ def find_inner_cuts(
     if rows_max - slice_rows * others <= _TOO_MANY * slice_rows:
         return ()
     share = min(1.0, _SAMPLE_ROWS / rows_max)
-    sample = found.select(transaction_begin().alias("begins")).sample(share, _SAMPLE_SEED)
+    sample = changes.select(transaction_begin().alias("begins")).sample(share, _SAMPLE_SEED)
     begins = sorted(bytes(row["begins"]) for row in sample.collect())
     return cuts_of(begins, edges_of(bounds), slice_rows=slice_rows * share)
 
@@ -217,5 +217,5 @@ def cuts_of(
         parts = round((end - first) / slice_rows) if end > first else 0
         cuts |= {begins[first + part * (end - first) // parts] for part in range(1, parts)}
         if parts:
-            cuts.discard(begins[first])  # nothing stands before it
+            cuts.discard(begins[first])  # nothing precedes it
     return tuple(sorted(cuts))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
@@ -87,7 +89,7 @@ def decoded_release(
             return DecodedTable(
                 kept.sparkSession,
                 lambda: keep(decode_changes(ordered, schemas, topic=topic)),
-                sum(count.by_topic.get(one, 0) for one in schemas.read_from(topic)),
+                sum(count.by_topic.get(read_topic, 0) for read_topic in schemas.read_from(topic)),
                 schemas,
                 is_ordered=True,
             )
@@ -114,8 +116,8 @@ def decoded_release(
 
 def _source_records(ordered: DataFrame) -> Iterator[SourceRecord]:
     """Yield the changes in order; the driver holds one slice of them at a time."""
-    found = ordered.where(F.col("value").isNotNull()).select(*SourceRecord._fields)
-    for ordinal, topic, key, value, order_key, mod, origin in found.toLocalIterator():
+    changes = ordered.where(F.col("value").isNotNull()).select(*SourceRecord._fields)
+    for ordinal, topic, key, value, order_key, mod, origin in changes.toLocalIterator():
         yield SourceRecord(ordinal, topic, bytes(key), bytes(value), bytes(order_key), mod, origin)
 
 
@@ -138,7 +140,7 @@ class _Count:
 def _counted(rows: DataFrame, bounds: ReleaseBounds, inner_cuts: Sequence[bytes]) -> _Count:
     """Count a release by slice, topic and origin; check that slices hold their own changes."""
     # Numbers only: for an aggregate of bytes Spark would sort all rows by topic.
-    found = (
+    figures = (
         rows.withColumn(_KEY_HASH, F.xxhash64("order_key"))
         .groupBy(SLICE, "topic", "origin")
         .agg(
@@ -154,7 +156,7 @@ def _counted(rows: DataFrame, bounds: ReleaseBounds, inner_cuts: Sequence[bytes]
         )
         .collect()
     )
-    for row in found:
+    for row in figures:
         invariant(
             row["outside"] == 0,
             "a release holds changes outside its bounds",
@@ -163,9 +165,9 @@ def _counted(rows: DataFrame, bounds: ReleaseBounds, inner_cuts: Sequence[bytes]
             slice=row[SLICE],
         )
     slices = len(edges_of(bounds, inner_cuts)) - 1
-    changes = [sum(row["rows"] for row in found if row[SLICE] == n) for n in range(slices)]
+    changes = [sum(row["rows"] for row in figures if row[SLICE] == n) for n in range(slices)]
     for number, of_slice in enumerate(changes):
-        last = max((row["place_max"] for row in found if row[SLICE] == number), default=-1)
+        last = max((row["place_max"] for row in figures if row[SLICE] == number), default=-1)
         invariant(
             last == of_slice - 1,
             "a release's ordinals are not dense",
@@ -173,19 +175,19 @@ def _counted(rows: DataFrame, bounds: ReleaseBounds, inner_cuts: Sequence[bytes]
             slice=number,
         )
     by_topic: dict[str, int] = {}
-    for row in found:
+    for row in figures:
         by_topic[row["topic"]] = by_topic.get(row["topic"], 0) + row["values"]
     origins: dict[Pair, OriginSum] = {}
-    for row in found:
+    for row in figures:
         pair = row["origin"], row["topic"]
         checksum = (row["low"] + (row["high"] << HALF_BITS)) % CHECKSUM_MODULUS
-        one = OriginSum(row["rows"], row["value_bytes"] or 0, checksum)
-        origins[pair] = origins.get(pair, NO_CHANGES_OF_ORIGIN) + one
+        total = OriginSum(row["rows"], row["value_bytes"] or 0, checksum)
+        origins[pair] = origins.get(pair, NO_CHANGES_OF_ORIGIN) + total
     return _Count(
         rows=sum(changes),
-        copies=sum(row["copies"] for row in found),
+        copies=sum(row["copies"] for row in figures),
         by_topic=by_topic,
-        conflicts=sum(row["conflicts"] for row in found),
+        conflicts=sum(row["conflicts"] for row in figures),
         first_ordinals=first_ordinals(changes),
         origins=origins,
     )
@@ -195,24 +197,24 @@ def _require_topics(rows: DataFrame, count: _Count, topics: Mapping[str, TopicSc
     """Raise UnknownSchema for changes of a topic that the plan names no schema of."""
     unknown = sorted(topic for topic, n in count.by_topic.items() if n and topic not in topics)
     if unknown:
-        (found,) = rows.where((F.col("topic") == unknown[0]) & F.col("value").isNotNull()).take(1)
+        (record,) = rows.where((F.col("topic") == unknown[0]) & F.col("value").isNotNull()).take(1)
         raise UnknownSchema(
             NO_SCHEMA_OF_TOPIC,
             hint=BAD_RECORD_HINT,
-            topic=found["topic"],
-            topic_partition=found["topic_partition"],
-            offset=found["offset"],
+            topic=record["topic"],
+            topic_partition=record["topic_partition"],
+            offset=record["offset"],
         )
 
 
 def _first_conflict(rows: DataFrame, conflicts: int) -> Conflict:
-    """Return the conflict with the lowest order key, in a job of its own: it ends the batch."""
-    (found,) = rows.where("is_conflict").orderBy("order_key").take(1)
+    """Return the conflict with the lowest order key, in its own job: it ends the batch."""
+    (record,) = rows.where("is_conflict").orderBy("order_key").take(1)
     return Conflict(
         changes=conflicts,
-        commit_timestamp_us=OrderKey.decode(bytes(found["order_key"])).commit_timestamp_us,
-        first=_place(found),
-        last=_place(found["last"]),
+        commit_timestamp_us=OrderKey.decode(bytes(record["order_key"])).commit_timestamp_us,
+        first=_place(record),
+        last=_place(record["last"]),
     )
 
 
@@ -249,7 +251,7 @@ def collected_release(
         of_topic.setdefault(first["topic"], []).append(changes[-1])
     ordered = cache(lambda: numbered(in_order(), [0], release=bounds.number))
     conflict = _conflict_among(of_change)
-    # What somebody else's record holds may not be decodable, and would hide where it stands.
+    # The record of another writer may not be decodable: that error would hide its place.
     decoded = of_topic if conflict is None else {}
 
     def table(topic: str, schemas: TopicSchemas) -> CollectedTable:
@@ -257,7 +259,7 @@ def collected_release(
             spark,
             lambda: decode_changes(ordered(), schemas, topic=topic),
             decode_rows(
-                _in_order(decoded.get(one, ()) for one in schemas.read_from(topic)),
+                _in_order(decoded.get(read_topic, ()) for read_topic in schemas.read_from(topic)),
                 schemas,
                 release=bounds.number,
             ),
@@ -275,29 +277,29 @@ def collected_release(
         source_records=lambda: _collected_records(changes),
     )
     origins = sum_by_origin(
-        (one["origin"], topic, bytes(one["order_key"]), len(one["value"] or b""))
-        for topic, found in of_topic.items()
-        for one in found
+        (change["origin"], topic, bytes(change["order_key"]), len(change["value"] or b""))
+        for topic, of_one_topic in of_topic.items()
+        for change in of_one_topic
     )
     return release, ReleaseCount(rows, copies, conflict=conflict, origins=origins)
 
 
 def _in_order(of_topics: Iterable[Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """Return the changes of a table's topics by their ordinals."""
-    return sorted((one for found in of_topics for one in found), key=lambda one: one["ordinal"])
+    return sorted(chain.from_iterable(of_topics), key=itemgetter("ordinal"))
 
 
 def _collected_records(changes: Iterable[Mapping[str, Any]]) -> Iterator[SourceRecord]:
-    for one in changes:
-        if one["value"] is not None:
+    for change in changes:
+        if change["value"] is not None:
             yield SourceRecord(
-                one["ordinal"],
-                one["topic"],
-                bytes(one["key"]),
-                bytes(one["value"]),
-                bytes(one["order_key"]),
-                one["mod"],
-                one["origin"],
+                change["ordinal"],
+                change["topic"],
+                bytes(change["key"]),
+                bytes(change["value"]),
+                bytes(change["order_key"]),
+                change["mod"],
+                change["origin"],
             )
 
 
@@ -355,7 +357,7 @@ def _require_bounds(records: Iterable[Mapping[str, Any]], bounds: ReleaseBounds)
         )
 
 
-_OF_A_RELEASE = ("release", "ordinal")
+_RELEASE_COLUMNS = ("release", "ordinal")
 
 
 def handed_batch(
@@ -367,17 +369,17 @@ def handed_batch(
     """
     is_change = is_readable(topics) if sets_aside else F.lit(True)  # noqa: FBT003 - Spark's own
     ordered = rows.where(has_order_key())
-    found = _count_by_topic(ordered, is_change).collect()
-    counts = {row["topic"]: row["changes"] for row in found}
+    figures = _count_by_topic(ordered, is_change).collect()
+    counts = {row["topic"]: row["changes"] for row in figures}
     changes = ordered.where(is_change)
-    placed = changes.withColumns({name: F.lit(None).cast("long") for name in _OF_A_RELEASE})
+    placed = changes.withColumns({name: F.lit(None).cast("long") for name in _RELEASE_COLUMNS})
 
     def table(topic: str, schemas: TopicSchemas) -> DecodedTable:
         def decoded() -> DataFrame:
-            frame = decode_changes(placed, schemas, topic=topic).drop(*_OF_A_RELEASE)
+            frame = decode_changes(placed, schemas, topic=topic).drop(*_RELEASE_COLUMNS)
             return frame.select(F.lit(plan.batch).cast("long").alias("batch"), "*")
 
-        count = sum(counts.get(one, 0) for one in schemas.read_from(topic))
+        count = sum(counts.get(read_topic, 0) for read_topic in schemas.read_from(topic))
         return DecodedTable(rows.sparkSession, decoded, count, schemas)
 
     return HandedBatch(
@@ -385,7 +387,7 @@ def handed_batch(
         query_id=plan.query_id,
         watermark_us=plan.through_us,
         rows=sum(counts.values()),
-        left_out=sum(row["rows"] for row in found) - sum(counts.values()),
+        left_out=sum(row["rows"] for row in figures) - sum(counts.values()),
         tables={topic: table(topic, schemas) for topic, schemas in by_table(topics).items()},
     )
 

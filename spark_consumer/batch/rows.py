@@ -66,9 +66,9 @@ CHANGE_COLUMNS = tuple(CHANGE_SCHEMA.fieldNames())
 def kafka_columns(frame: DataFrame, *, is_progress: bool) -> DataFrame:
     """Return rows of Spark's Kafka source (with headers) in the gate's columns.
 
-    `order_key` is null where the first header is no order key, and `origin`, a signed number,
+    `order_key` is null where the first header is not an order key, and `origin`, a signed number,
     where the third one does not name a stream partition: older programs wrote none.  Records of
-    data topics without a value are left out: a tombstone is no change.
+    data topics without a value are left out: a tombstone is not a change.
     """
     changes = frame if is_progress else frame.where(F.col("value").isNotNull())
     order_key = _order_key()
@@ -88,9 +88,11 @@ def kafka_columns(frame: DataFrame, *, is_progress: bool) -> DataFrame:
 
 def _order_key() -> Column:
     """Return the header with the order key; null where what it holds cannot be one."""
-    found = _header(0, HEADER_ORDER)
-    is_key = (F.length(found) >= ORDER_KEY_BYTES_MIN) & (found < F.lit(bytearray(_AFTER_ALL_TIMES)))
-    return F.when(is_key, found)
+    header = _header(0, HEADER_ORDER)
+    is_key = (F.length(header) >= ORDER_KEY_BYTES_MIN) & (
+        header < F.lit(bytearray(_AFTER_ALL_TIMES))
+    )
+    return F.when(is_key, header)
 
 
 def has_order_key() -> Column:
@@ -118,8 +120,8 @@ def transaction_begin() -> Column:
 
     It sorts as the order keys do, and before each of them.
     """
-    behind = ORDER_KEY_BYTES_MIN - TIMESTAMP_BYTES - 1
-    return F.expr(f"substring(order_key, 1, length(order_key) - {behind})")
+    rest = ORDER_KEY_BYTES_MIN - TIMESTAMP_BYTES - 1
+    return F.expr(f"substring(order_key, 1, length(order_key) - {rest})")
 
 
 def _signed(eight_bytes: Column) -> Column:
@@ -144,7 +146,7 @@ def source_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[s
         "failOnDataLoss": "true",
         "includeHeaders": "true",
         # A batch reads existing records.  But its last offset in a topic partition is usually a
-        # transaction's marker, and a fetch behind it would wait half a second for more records:
+        # transaction's marker, and a fetch after it would wait half a second for more records:
         # with sixteen slots that took six seconds of every batch.
         "kafka.fetch.max.wait.ms": "20",
     }
@@ -160,7 +162,7 @@ def kafka_rows(
 ) -> DataFrame:
     """Return the unbounded frame of both, in the gate's columns; `options` as for the sources."""
     common = source_options(bootstrap_servers, options or {})
-    # A task per core: in most batches a topic partition has too little for a task of its own.
+    # A task per core: in most batches a topic partition has too little for its own task.
     tasks = max(1, spark.sparkContext.defaultParallelism)
     reader = spark.readStream.format("kafka").options(**common)
     progress = reader.option("subscribe", subscription.progress_topic).load().coalesce(tasks)

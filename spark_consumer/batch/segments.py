@@ -64,8 +64,8 @@ class ReleaseRows:
         """
         if self._observation is None:
             return NO_ROWS, 0
-        found = observed(self._observation)
-        return read_sum(found, "read"), found["due"] or 0
+        figures = observed(self._observation)
+        return read_sum(figures, "read"), figures["due"] or 0
 
 
 class SegmentFiles:
@@ -90,8 +90,8 @@ class SegmentFiles:
         """
         is_above = ~at_or_below(after_us)
         with self.readable(reads):
-            found, observation = self._observed(reads, is_due=is_above, spark=self._spark)
-            sums = self._write(found.where(is_above), output)
+            waiting, observation = self._observed(reads, is_due=is_above, spark=self._spark)
+            sums = self._write(waiting.where(is_above), output)
         return sums, read_sum(observed(observation), "read")
 
     def records(
@@ -103,8 +103,8 @@ class SegmentFiles:
             rows.where(~F.col(IS_PROGRESS)),
             *(self._read(r, rows.sparkSession) for r in reads),
         ]
-        found = [frame.where(inside).select(*CHANGE_COLUMNS) for frame in frames]
-        return reduce(DataFrame.unionByName, found)
+        due = [frame.where(inside).select(*CHANGE_COLUMNS) for frame in frames]
+        return reduce(DataFrame.unionByName, due)
 
     def release(
         self,
@@ -117,15 +117,15 @@ class SegmentFiles:
     ) -> ReleaseRows:
         """Return a release's changes as `in_order` makes them; of all records those `chosen`."""
         inside = within(after_us=bounds.after_us, through_us=bounds.through_us)
-        found = rows.where(~F.col(IS_PROGRESS) & inside).select(*CHANGE_COLUMNS)
+        due = rows.where(~F.col(IS_PROGRESS) & inside).select(*CHANGE_COLUMNS)
         observation = None
         if reads:
             # In the session of the rows, which runs the job: only that one gets the counts.
             waiting, observation = self._observed(reads, is_due=inside, spark=rows.sparkSession)
-            found = found.unionByName(waiting.where(inside).select(*CHANGE_COLUMNS))
+            due = due.unionByName(waiting.where(inside).select(*CHANGE_COLUMNS))
         if chosen is not None:
-            found = chosen(found)
-        return ReleaseRows(in_order(found, bounds, inner_cuts), observation, inner_cuts)
+            due = chosen(due)
+        return ReleaseRows(in_order(due, bounds, inner_cuts), observation, inner_cuts)
 
     def collect(self, reads: Sequence[SegmentRead]) -> list[dict[str, Any]]:
         """Return all rows of the reads in one job, each with its hash and `COUNTED`.
@@ -138,7 +138,7 @@ class SegmentFiles:
         return [row.asDict() for row in reduce(DataFrame.unionByName, frames).collect()]
 
     def inspect(self, reads: Sequence[SegmentRead]) -> tuple[RowSum | None, ...]:
-        """Count each read by itself, in a job of its own; None where that fails."""
+        """Count each read by itself, in its own job; None where that fails."""
         return tuple(self._inspected(read) for read in reads)
 
     @contextmanager
@@ -153,10 +153,10 @@ class SegmentFiles:
     def _inspected(self, read: SegmentRead) -> RowSum | None:
         try:
             frame = self._read(read, self._spark)
-            found = frame.agg(*sum_of(F.lit(True), "read")).collect()[0]  # noqa: FBT003 - the column, not a flag
+            figures = frame.agg(*sum_of(F.lit(True), "read")).collect()[0]  # noqa: FBT003 - the column, not a flag
         except (PySparkException, Py4JJavaError):
             return None
-        return read_sum(found.asDict(), "read")
+        return read_sum(figures.asDict(), "read")
 
     def _observed(
         self, reads: Sequence[SegmentRead], *, is_due: Column, spark: SparkSession

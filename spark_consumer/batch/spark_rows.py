@@ -114,7 +114,7 @@ class SparkRows:
             self._is_left_to_spark = True
         if (batch := self._collected(data_offsets)) is not None:
             return self._progress.decode(batch.progress)
-        # With changes beside it, so that Kafka is read once; but a long history is never kept.
+        # Together with changes, so that Kafka is read once; but a long history is never kept.
         if data_offsets and offsets <= ROWS_TAKEN_WHOLE_MAX:
             self._keep(self._frame)
         return self._progress.read(self._frame, offsets=offsets)
@@ -135,7 +135,7 @@ class SparkRows:
         return replace(stats, unordered_rows=0, unordered_at="", dead_letters=stats.unordered_rows)
 
     def store_dead_letters(self, plan: Plan, release: int | None) -> int:
-        """Append what is no change to its table, in a Spark job; return how many it holds."""
+        """Append dead letters to their table, in a Spark job; return how many it holds."""
         if self._bad is None or (release is not None and self._unreadable is None):
             raise InvariantViolation(
                 "a plan sets records aside that were not found", batch=plan.batch, release=release
@@ -178,7 +178,7 @@ class SparkRows:
         return self._segments.join(output, reads=reads, after_us=after_us)
 
     def inspect_segments(self, reads: Sequence[SegmentRead]) -> tuple[RowSum | None, ...]:
-        """Count each read in a job of its own."""
+        """Count each read in its own job."""
         return self._segments.inspect(reads)
 
     @contextmanager
@@ -199,10 +199,10 @@ class SparkRows:
                     release, count = self._small_release(
                         bounds, reads=reads, plan=plan, topics=topics
                     )
-                    found = count_collected(release, complete_from_us=complete_from_us, gaps=gaps)
+                    faults = count_collected(release, complete_from_us=complete_from_us, gaps=gaps)
                 else:
                     bad = self._find_unreadable(bounds, reads, topics)
-                    chosen = (lambda found: readable_rows(found, topics)) if bad else None
+                    chosen = (lambda records: readable_rows(records, topics)) if bad else None
                     cuts = self._inner_cuts(bounds, reads, plan)
                     rows = self._segments.release(
                         self._persisted, bounds, reads=reads, chosen=chosen, inner_cuts=cuts
@@ -215,7 +215,7 @@ class SparkRows:
                     opened.enter_context(naming_undecodable(rows.frame, topics, release=number))
                     # Decoded again for the sinks: those rows are not kept, and this is one field
                     # in ten.
-                    found = count_ordered(
+                    faults = count_ordered(
                         rows.frame,
                         bounds,
                         topics=topics,
@@ -223,7 +223,7 @@ class SparkRows:
                         gaps=gaps,
                         inner_cuts=cuts,
                     )
-            yield release, replace(count, transactions=found)
+            yield release, replace(count, transactions=faults)
 
     def _small_release(
         self,
@@ -235,7 +235,7 @@ class SparkRows:
     ) -> tuple[Release, ReleaseCount]:
         low, high = first_key_after(bounds.after_us), first_key_after(bounds.through_us)
         stored = self._segments.collect(reads)
-        waiting = [one for one in stored if low <= one["order_key"] < high]
+        waiting = [record for record in stored if low <= record["order_key"] < high]
         records = [*self._due(bounds), *waiting]
 
         def make(
@@ -256,7 +256,7 @@ class SparkRows:
             )
 
         release, count = self._made_readable(records, topics, make)
-        read = sum_of_changes(one for one in stored if one[COUNTED])
+        read = sum_of_changes(record for record in stored if record[COUNTED])
         return release, replace(count, waiting=read, waiting_due=len(waiting))
 
     def _made_readable(
@@ -276,8 +276,8 @@ class SparkRows:
         # Only now: almost no release has such a record.
         reasons = reasons_of(records, topics)
         self._unreadable = frame_of(self._frame.sparkSession, records, reasons)
-        readable = [one for one in records if place_of(one) not in reasons]
-        release, count = make(readable, lambda found: without(found, reasons))
+        readable = [record for record in records if place_of(record) not in reasons]
+        release, count = make(readable, lambda rows: without(rows, reasons))
         return release, replace(count, dead_letters=len(reasons))
 
     def _inner_cuts(
@@ -322,14 +322,16 @@ class SparkRows:
         return self._bad.ids.topics_of(frames, find=self._find)
 
     def _find(self, topic: str, column: str, head: bytes) -> Mapping[str, int]:
-        """Return the place of a record, in a Spark job of its own: it ends the batch."""
+        """Return the place of a record, in its own Spark job: it ends the batch."""
         begins = F.coalesce(F.substring(column, 1, HEADER_BYTES), F.lit(bytearray()))
-        found = self._persisted.where(
+        records = self._persisted.where(
             (F.col("topic") == topic)
             & (begins == F.lit(bytearray(head)))
             & (F.length("order_key") >= ORDER_KEY_BYTES_MIN)
         )
-        row = found.orderBy("topic_partition", "offset").select("topic_partition", "offset").first()
+        row = (
+            records.orderBy("topic_partition", "offset").select("topic_partition", "offset").first()
+        )
         return {} if row is None else row.asDict()
 
     def _due(self, bounds: ReleaseBounds) -> Sequence[Mapping[str, Any]]:
@@ -337,8 +339,8 @@ class SparkRows:
         if self._batch is not None:
             return self._batch.due(after_us=bounds.after_us, through_us=bounds.through_us)
         inside = within(after_us=bounds.after_us, through_us=bounds.through_us)
-        found = self._persisted.where(inside).select(*CHANGE_COLUMNS)
-        return [row.asDict() for row in found.collect()]
+        due = self._persisted.where(inside).select(*CHANGE_COLUMNS)
+        return [row.asDict() for row in due.collect()]
 
     def _collected(self, data_offsets: int) -> CollectedBatch | None:
         """Return the whole batch, collected when it is first asked for; None if it is large."""

@@ -34,7 +34,7 @@ _PLACE = ("commit_us", "server_transaction_id")
 _TRANSACTION, _RECORD = "transaction_hash", "record_hash"
 
 _OUTSIDE = -1
-"""Stands for the stated number where a change is not in its slice: no transaction has so many."""
+"""Replaces the stated number where a change is not in its slice: no transaction has this number."""
 
 
 def sums_by_transaction(rows: DataFrame, *, within: Sequence[str] = ()) -> DataFrame:
@@ -121,14 +121,14 @@ def count_ordered(
     bad = sums.where((~is_whole() & ~accepted) | outside)
     figures = {"lacking": lacks, "outside": outside, "all": F.lit(True)}  # noqa: FBT003 - a literal
     counts_if = [F.count_if(condition).alias(name) for name, condition in figures.items()]
-    found = bad.agg(*counts_if).collect()[0]
+    totals = bad.agg(*counts_if).collect()[0]
     invariant(
-        found["outside"] == 0,
+        totals["outside"] == 0,
         "a release holds changes outside its bounds",
         release=bounds.number,
-        transactions=found["outside"],
+        transactions=totals["outside"],
     )
-    if not found["all"]:
+    if not totals["all"]:
         return ALL_WHOLE
     listed = [
         row
@@ -147,8 +147,8 @@ def count_ordered(
         )
         for row in sorted(listed, key=lambda row: tuple(row[name] for name in _PLACE))
     ]
-    lacking = found["lacking"]
-    return faults_in(counts, lacking=lacking, others=found["all"] - lacking)
+    lacking = totals["lacking"]
+    return faults_in(counts, lacking=lacking, others=figures["all"] - lacking)
 
 
 def _all_whole(stated: DataFrame, is_elsewhere: Column) -> bool:

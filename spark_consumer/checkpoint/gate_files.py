@@ -44,10 +44,10 @@ class QueryIdentity:
     @property
     def content(self) -> dict[str, str]:
         """As it is stored: without the default, so that older programs read it."""
-        found = asdict(self)
+        content = asdict(self)
         if self.topic_template == TEMPLATE_DEFAULT:
-            del found["topic_template"]
-        return found
+            del content["topic_template"]
+        return content
 
 
 class GateFiles:
@@ -195,17 +195,17 @@ def require_identity(
     content = files.read_json(QUERY_FILE)
     if content is None:
         return None
-    found = QueryIdentity(**content)
+    identity = QueryIdentity(**content)
     wanted = {"prefix": names.prefix, "topic_template": names.template, "output": output}
     for name, expected in wanted.items():
-        if expected is not None and getattr(found, name) != expected:
+        if expected is not None and getattr(identity, name) != expected:
             raise ConfigError(
                 f"the checkpoint belongs to another {name}",
                 hint=f"Set the former {name}, or use a new checkpoint with a new output",
-                found=getattr(found, name),
+                found=getattr(identity, name),
                 expected=expected,
             )
-    return found
+    return identity
 
 
 def complete_from_us(files: JsonFiles) -> int | None:
@@ -213,8 +213,8 @@ def complete_from_us(files: JsonFiles) -> int | None:
 
     That is also the answer for a checkpoint of an older program, which did not look.
     """
-    found: int | None = (files.read_json(START_FILE) or {}).get("complete_from_us")
-    return found
+    begin_us: int | None = (files.read_json(START_FILE) or {}).get("complete_from_us")
+    return begin_us
 
 
 def newest_state(files: JsonFiles) -> State | None:

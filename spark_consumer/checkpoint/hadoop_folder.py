@@ -84,8 +84,8 @@ class HadoopFolder:
             return self._folder.getFileSystem(self.conf)
         except Py4JJavaError as error:
             if any(
-                is_missing_file_system(str(one.getClass().getName()), str(one.getMessage()))
-                for one in _causes(error.java_exception)
+                is_missing_file_system(str(cause.getClass().getName()), str(cause.getMessage()))
+                for cause in _causes(error.java_exception)
             ):
                 raise missing_file_system(self.root) from error
             raise
@@ -97,7 +97,7 @@ class HadoopFolder:
         def find() -> frozenset[str]:
             own = str(self.files.getScheme())
             mounted = self.files.getChildFileSystems() if own == _MOUNTS else [self.files]
-            return frozenset(str(one.getScheme()) for one in mounted)
+            return frozenset(str(files.getScheme()) for files in mounted)
 
         return self.call(find)
 
@@ -142,7 +142,7 @@ class HadoopFolder:
             path = self.path(folder)
             if not self.files.exists(path):
                 return []
-            return sorted(str(one.getPath().getName()) for one in self.files.listStatus(path))
+            return sorted(str(status.getPath().getName()) for status in self.files.listStatus(path))
 
         return self.call(names)
 
@@ -177,9 +177,9 @@ class HadoopFolder:
 
         def find() -> list[str]:
             return [
-                f"{folder}/{one.getPath().getName()}"
-                for one in self._statuses(end, folder)
-                if one.isFile() and one.getModificationTime() < written_before_ms
+                f"{folder}/{status.getPath().getName()}"
+                for status in self._statuses(end, folder)
+                if status.isFile() and status.getModificationTime() < written_before_ms
             ]
 
         return self.call(find)
@@ -191,7 +191,11 @@ class HadoopFolder:
         if _HADOOP_PATTERN.isdisjoint(str(path.toString())):
             pattern = self.jvm.org.apache.hadoop.fs.Path(path, f".*{end}")
             return list(self.files.globStatus(pattern) or ())
-        return [one for one in self.files.listStatus(path) if one.getPath().getName().endswith(end)]
+        return [
+            status
+            for status in self.files.listStatus(path)
+            if status.getPath().getName().endswith(end)
+        ]
 
     def array(self, kind: Any, items: list[Any]) -> Any:
         """Return an array of Java; `kind` is its class."""
@@ -232,7 +236,7 @@ class HadoopFolder:
 
     def _rejected(self, error: Exception) -> UnreachableError:
         if isinstance(error, Py4JJavaError):
-            texts = [str(one.toString()) for one in _causes(error.java_exception)]
+            texts = [str(cause.toString()) for cause in _causes(error.java_exception)]
         else:
             texts = [f"{type(error).__name__}: {error}"]
         outer, root = texts[0], texts[-1]

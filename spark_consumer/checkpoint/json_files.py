@@ -104,13 +104,13 @@ class LocalFolder:
             data = (self._folder / name).read_bytes()
         except _NO_FILE:
             return None
-        found: dict[str, Any] = decoded(data, file=name)
-        return found
+        content: dict[str, Any] = decoded(data, file=name)
+        return content
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, without temporary ones."""
         path = self._folder / folder
-        return sorted(one.name for one in path.glob("[!._]*")) if path.is_dir() else []
+        return sorted(file.name for file in path.glob("[!._]*")) if path.is_dir() else []
 
     def written_ms(self, name: str) -> int | None:
         """Return when a file was written last, in milliseconds since 1970; None without it."""

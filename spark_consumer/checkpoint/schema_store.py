@@ -1,4 +1,4 @@
-"""Schemas by id, stored beside the gate's state.
+"""Schemas by id, stored with the gate's state.
 
 Plans name schemas by id, and an id never changes its meaning.  A schema that was read once is
 stored, so that a replay needs no registry.
@@ -52,25 +52,25 @@ class SchemaStore:
     ) -> dict[str, TopicSchemas]:
         """Return the schemas of every topic that has had a value.
 
-        A table's rows that were read on demand stand in a topic beside its data topic.  Both are
+        A table's rows that were read on demand are in a topic beside its data topic.  Both are
         read with the same schemas then, those of the table; and so is a data topic that has had no
         value yet.  Raises AmbiguousNames for tables, or columns of one, whose names differ in case
         only.
         """
-        found = {ids.topic: ids for ids in known if ids.value_ids}
+        ids_of = {ids.topic: ids for ids in known if ids.value_ids}
         schemas: dict[str, TopicSchemas] = {}
-        for topic, ids in found.items():
+        for topic, ids in ids_of.items():
             own, other = subscription.topics_of(topic) or (topic, "")
-            if own == topic and other not in found:
+            if own == topic and other not in ids_of:
                 if ids not in self._of_topics:
                     self._of_topics[ids] = self._read(ids, subscription)
                 schemas[topic] = self._of_topics[ids]
             else:
-                both = found.get(own), found[other]
+                both = ids_of.get(own), ids_of[other]
                 if both not in self._of_tables:
                     self._of_tables[both] = self._joined(*both, own, subscription)
                 schemas[own] = schemas[other] = self._of_tables[both]
-        if alike := names_of_one(one.table for one in schemas.values()):
+        if alike := names_of_one(schema.table for schema in schemas.values()):
             raise AmbiguousNames(
                 "the stream has tables whose names differ in case only",
                 hint=AMBIGUOUS_NAMES_HINT,

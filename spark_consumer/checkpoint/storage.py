@@ -108,8 +108,8 @@ class Storage:
         try:
             self._whole_files.create(name, data)
         except NameTaken:
-            found = self.read(name)
-            if found is None:
+            stored = self.read(name)
+            if stored is None:
                 raise UnreachableError(
                     "the storage neither has a file nor creates it",
                     hint="Check the folder: the name may be that of a folder; then start again",
@@ -118,19 +118,19 @@ class Storage:
                 ) from None
         except UnreachableError:
             # Another run may have been faster, or the answer to this one was lost.
-            found = self.read(name)
-            if found is None:
+            stored = self.read(name)
+            if stored is None:
                 raise
         else:
             return True
-        return found == data
+        return stored == data
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, sorted; empty if it does not exist."""
-        found: Iterable[str] = self._folder.names(folder)
+        names: Iterable[str] = self._folder.names(folder)
         if self._folder.is_in_azure:
-            found = replaced_names(found)
-        return sorted(name for name in found if not name.startswith((".", "_")))
+            names = replaced_names(names)
+        return sorted(name for name in names if not name.startswith((".", "_")))
 
     def written_ms(self, name: str) -> int | None:
         """Return when a file was written last, in milliseconds since 1970; None without it.

@@ -59,13 +59,15 @@ class S3Access:
             self._providers = _answered(
                 lambda: internals.shareCredentials("Tidegate's small releases")
             )
-        found = _answered(self._providers.resolveCredentials)
-        if found.accessKeyId() is None:
+        credentials = _answered(self._providers.resolveCredentials)
+        if credentials.accessKeyId() is None:
             return None
         # Only AwsSessionCredentials have the method.
-        has_token = "Session" in str(found.getClass().getSimpleName())
-        token = str(found.sessionToken()) if has_token else None
-        return S3Credentials(str(found.accessKeyId()), str(found.secretAccessKey()), token)
+        has_token = "Session" in str(credentials.getClass().getSimpleName())
+        token = str(credentials.sessionToken()) if has_token else None
+        return S3Credentials(
+            str(credentials.accessKeyId()), str(credentials.secretAccessKey()), token
+        )
 
 
 class GcsAccess:
@@ -76,16 +78,18 @@ class GcsAccess:
         self._conf = files.getConf()
 
     def setting(self, name: str) -> str:
-        """Return the value of `fs.gs.<name>`, or of what holds for all of Google's connectors.
+        """Return the value of `fs.gs.<name>`, or of the setting of all of Google's connectors.
 
         Empty where it is not set.
         """
-        found = (self._conf.getTrimmed(f"{prefix}.{name}", "") for prefix in _GOOGLES)
-        return next((str(one) for one in found if one), "")
+        values = (self._conf.getTrimmed(f"{prefix}.{name}", "") for prefix in _GOOGLES)
+        return next((str(value) for value in values if value), "")
 
     def begins(self, name: str) -> bool:
         """Whether a setting is there whose name begins so."""
-        return any(not self._conf.getPropsWithPrefix(f"{one}.{name}").isEmpty() for one in _GOOGLES)
+        return any(
+            not self._conf.getPropsWithPrefix(f"{prefix}.{name}").isEmpty() for prefix in _GOOGLES
+        )
 
 
 StoreAccess = S3Access | GcsAccess

@@ -55,7 +55,7 @@ def _moved(folder: HadoopFolder, name: str, data: bytes, move: Callable[[str, st
 class LocalFiles:
     """Files of a local disk: a hard link names a new one, which a local rename would replace.
 
-    A file has no checksum beside it, as Hadoop's local files have: the two cannot be replaced in
+    A file has no checksum file, as Hadoop's local files have: the two cannot be replaced in
     one step, and Hadoop's own rename deletes the former file first, so that a reader at that moment
     finds none.
     """
@@ -123,7 +123,7 @@ class HdfsFiles:
                 folder.files.getUri(), folder.conf
             )
             source, target = (
-                folder.files.makeQualified(folder.path(one)) for one in (temporary, name)
+                folder.files.makeQualified(folder.path(place)) for place in (temporary, name)
             )
             context.rename(source, target, how)
 
@@ -139,7 +139,7 @@ class AzureFiles:
     """
 
     def __init__(self, folder: HadoopFolder) -> None:
-        """Take a folder of the scheme `abfs` or `abfss`, in an account with folders of its own."""
+        """Take a folder of the scheme `abfs` or `abfss`, in an account with real folders."""
         self._folder = folder
 
     def create(self, name: str, data: bytes) -> None:
@@ -178,7 +178,7 @@ class AzureFiles:
         return True
 
     def _move(self, source: str, name: str) -> None:
-        paths = [self._folder.path(one) for one in (source, name)]
+        paths = [self._folder.path(place) for place in (source, name)]
         if not self._folder.naming(lambda: bool(self._folder.files.rename(*paths))):
             raise NameTaken
 
@@ -191,9 +191,9 @@ def next_name(name: str) -> str:
 
 def read_replaced(folder: HadoopFolder, name: str) -> bytes | None:
     """Return the bytes of a file that `AzureFiles` has written, or None if there is none."""
-    for one in (name, next_name(name), name):
-        if (found := folder.read(one)) is not None:
-            return found
+    for place in (name, next_name(name), name):
+        if (data := folder.read(place)) is not None:
+            return data
     return None
 
 
@@ -201,7 +201,7 @@ def replaced_names(names: Iterable[str]) -> set[str]:
     """Return the names of the files, with those that only their new content has at the moment."""
     listed = set(names)
     waiting = {
-        one[1 : -len(_NEXT)] for one in listed if one.startswith(".") and one.endswith(_NEXT)
+        file[1 : -len(_NEXT)] for file in listed if file.startswith(".") and file.endswith(_NEXT)
     }
     return listed | waiting
 
@@ -356,7 +356,9 @@ class S3Objects:
     def _options(self) -> Any:
         options = self._folder.jvm.org.apache.hadoop.fs.s3a.impl.PutObjectOptions
         known = dir(options)
-        return getattr(options, next((one for one in _OPTIONS if one in known), _OPTIONS[0]))()
+        return getattr(
+            options, next((option for option in _OPTIONS if option in known), _OPTIONS[0])
+        )()
 
 
 def _status(error: Py4JJavaError) -> int | None:

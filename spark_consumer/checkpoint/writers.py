@@ -190,7 +190,7 @@ class LeaseWatch:
         """Whether a renewal was seen: the other run lives, or did until a moment ago."""
 
     def may_take(self, seen: LeaseSeen, *, now_s: float) -> bool:
-        """Return whether nobody works on the checkpoint; `now_s` never goes back."""
+        """Return whether no run works on the checkpoint; `now_s` never goes back."""
         if seen.writer == 0 or seen.is_given_back:
             return True
         if seen != self._seen:

@@ -65,7 +65,7 @@ def require_names(config: ConsumerConfig) -> None:
 def require_kafka_keeps(config: ConsumerConfig, proof: OutputProof) -> None:
     """Raise ConfigError unless Kafka has every change after the output's end, and can tell copies.
 
-    Where mirrors stand at an older release, it must have what they lack too: they take it from the
+    Where mirrors are at an older release, it must have what they lack too: they take it from the
     changelog, and its schemas from Kafka.
 
     A change that was parked and put back is older than the watermark, like those that the output

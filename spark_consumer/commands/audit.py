@@ -80,9 +80,14 @@ def tables_of(report: AuditReport) -> list[Table]:
     if report.is_proved:
         return [figures]
     mismatches = Table("what", "which", "fault", "expected", "found", title="mismatches")
-    for one in report.mismatches:
-        fields = (_text(one.subject), one.fault, _text(one.expected), _text(one.found))
-        mismatches.add_row(one.what, *fields)
+    for mismatch in report.mismatches:
+        fields = (
+            _text(mismatch.subject),
+            mismatch.fault,
+            _text(mismatch.expected),
+            _text(mismatch.found),
+        )
+        mismatches.add_row(mismatch.what, *fields)
     if report.mismatches_not_listed:
         mismatches.add_row("…", f"{report.mismatches_not_listed} more")
     return [figures, mismatches]

@@ -89,15 +89,15 @@ def _require_own_query(config: ConsumerConfig) -> None:
     identity = require_identity(
         gate, config.topic_names, output=None if output is None else f"file:{output}"
     )
-    found = None if identity is None else identity.query_id
-    if manifest is not None and manifest.query_id != found:
+    query_id = None if identity is None else identity.query_id
+    if manifest is not None and manifest.query_id != query_id:
         raise ConfigError(
             "the output has releases of another query than the checkpoint's",
             hint=_ANOTHER_QUERY,
             output=config.output,
             checkpoint=config.checkpoint,
             found=manifest.query_id,
-            expected=found,
+            expected=query_id,
         )
 
 
@@ -125,7 +125,7 @@ def _is_configured_elsewhere() -> bool:
 def _require_writable(folder: Path, setting: str) -> None:
     try:
         # A run that is refused for another reason leaves nothing behind.
-        existing = next(one for one in (folder, *folder.parents) if one.exists())
+        existing = next(place for place in (folder, *folder.parents) if place.exists())
         with tempfile.TemporaryFile(dir=existing):
             pass
     except (OSError, ValueError) as error:
@@ -152,13 +152,13 @@ def _may_have(scheme: str, config: ConsumerConfig) -> bool:
         return True  # any other package may load it
     jars = [jar for jar in config.jars.split(",") if jar]
     installed = (str(jar) for folder in _pyspark() for jar in (folder / "jars").glob("*.jar"))
-    wanted = {f"{one.replace('.', '/')}.class" for one in FILE_SYSTEMS[scheme]}
+    wanted = {f"{name.replace('.', '/')}.class" for name in FILE_SYSTEMS[scheme]}
     return any(_holds(jar, wanted) for jar in chain(jars, installed))
 
 
 def _pyspark() -> list[Path]:
-    found = find_spec("pyspark")
-    return [Path(one) for one in (found and found.submodule_search_locations) or ()]
+    spec = find_spec("pyspark")
+    return [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
 
 
 def _holds(jar: str, classes: Collection[str]) -> bool:

@@ -152,15 +152,15 @@ def _last_releases(files: JsonFiles, state: State) -> list[Mapping[str, Any]]:
     manifests = [read_manifest(files, number) for number in range(first, state.next_release)]
     return [
         {
-            "release": one.release,
-            "batch": one.batch,
-            "through": _time(one.through_us),
-            "changes": one.rows,
-            "copies": one.copies,
-            "mismatches": one.mismatches,
+            "release": manifest.release,
+            "batch": manifest.batch,
+            "through": _time(manifest.through_us),
+            "changes": manifest.rows,
+            "copies": manifest.copies,
+            "mismatches": manifest.mismatches,
         }
-        for one in manifests
-        if one is not None
+        for manifest in manifests
+        if manifest is not None
     ]
 
 
@@ -203,14 +203,14 @@ def _newest_state(files: JsonFiles, checkpoint: str) -> State:
 
 def _left_out(files: JsonFiles, state: State) -> Mapping[str, Any]:
     """Return what the change stream leaves out, by topic, as far as changes have shown it."""
-    found = {}
+    left_out = {}
     for topic in state.topics:
         stored = [files.read_json(schema_file(schema_id)) for schema_id in topic.value_ids]
         versions = [schema for schema in stored if schema is not None]
         columns, options = unwatched_columns(versions), excludes(versions)
         if columns or options:
-            found[topic.topic] = {"columns": sorted(columns), "options": list(options)}
-    return found
+            left_out[topic.topic] = {"columns": sorted(columns), "options": list(options)}
+    return left_out
 
 
 def _figures(state: State, *, now_us: int) -> Mapping[str, Any]:
@@ -238,7 +238,7 @@ def _figures(state: State, *, now_us: int) -> Mapping[str, Any]:
 
 
 def _mirror(state: State) -> Mapping[str, Any]:
-    """Return where the mirrors stand; `merged_at` is None where they take each release."""
+    """Return the release of the mirrors; `merged_at` is None where they take each release."""
     merged_at_us = state.mirror_merged_at_us
     return {
         "release": state.mirrored,

@@ -98,7 +98,7 @@ def as_text(change: Mapping[str, Any]) -> str:
     key, captured = change["key"], change["new_values"] or {}
     values = {name: value for name, value in captured.items() if name not in key}
     parts = [change["commit_timestamp"], change["table"], change["mod_type"]]
-    parts += [json.dumps(one, ensure_ascii=False) for one in (key, values) if one]
+    parts += [json.dumps(part, ensure_ascii=False) for part in (key, values) if part]
     return "  ".join(parts)
 
 
@@ -153,9 +153,9 @@ def _plain(value: Any) -> Any:
         case float() if not math.isfinite(value):
             return str(value)
         case dict():
-            return {name: _plain(one) for name, one in value.items()}
+            return {name: _plain(field) for name, field in value.items()}
         case list():
-            return [_plain(one) for one in value]
+            return [_plain(item) for item in value]
         case _:
             return value
 

@@ -87,10 +87,10 @@ class Segment:
     def written(self, sums: Sequence[RowSum]) -> Segment:
         """Return this planned segment as it was written, with a sum for each part."""
         parts = tuple(
-            SegmentPart(us, one.rows, one.checksum)
-            for us, one in zip(self.cuts_us, sums, strict=True)
+            SegmentPart(us, part.rows, part.checksum)
+            for us, part in zip(self.cuts_us, sums, strict=True)
         )
-        return replace(self, rows=sum(one.rows for one in sums), parts=parts)
+        return replace(self, rows=sum(row_sum.rows for row_sum in sums), parts=parts)
 
     def snapshot(self) -> dict[str, Any]:
         """Return plain data for `restore`."""
@@ -118,7 +118,7 @@ class OutputProof:
 
     `begun_through_us` is the end of the next release if some tables have it already; nothing in
     them is later.  `complete_from_us` is that of the newest manifest.  `mirror_release` is the
-    release that its mirrors stand at, which ended at `mirror_through_us`; None: that one.
+    release that its mirrors have reached, which ended at `mirror_through_us`; None: `release`.
     """
 
     query_id: str
@@ -168,14 +168,14 @@ class State:
     format: int = STATE_FORMAT
     adopts_through_us: int | None = None
     """The output was adopted, and this checkpoint reads again what was released up to its
-    watermark: nothing is released before the watermark of what was read has reached this time, at
-    which the first release ends if it is above.  None: everything is read."""
+    watermark.  Nothing is released before the watermark of the read records has reached this time,
+    at which the first release ends if it is above.  None: everything is read."""
     listed: SegmentList = ALL_IN_THE_STATE
     """How the segments are stored, as far as that is not in the state's own file."""
     dropped_lists: tuple[str, ...] = ()
     """Folders of stored segments' names and figures that this batch was the last to need."""
     mirror_release: int | None = None
-    """The release that all mirrors stand at; None: the newest one."""
+    """The release that all mirrors have reached; None: the newest one."""
     mirror_merged_at_us: int | None = None
     """Wall time of the decision to merge them last; None where they take each release."""
     mismatches: int = 0
@@ -218,7 +218,7 @@ class State:
 
     @property
     def mirrored(self) -> int:
-        """The release that all mirrors stand at; -1 before the first one."""
+        """The release that all mirrors have reached; -1 before the first one."""
         return self.next_release - 1 if self.mirror_release is None else self.mirror_release
 
     def moved_to(self, end_offsets: EndOffsets) -> dict[str, int]:
@@ -268,7 +268,7 @@ class State:
     def snapshot(self) -> dict[str, Any]:
         """Return plain data for `restore`."""
         offsets = None if self.end_offsets is None else end_offsets_to_json(self.end_offsets)
-        content = {one.name: getattr(self, one.name) for one in fields(self)}
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
         content |= {"end_offsets": offsets, "topics": [asdict(topic) for topic in self.topics]}
         content |= self.listed.rest(self.segments)
         content["gaps"] = [asdict(gap) for gap in self.gaps]
@@ -293,8 +293,8 @@ class State:
         Raises NewerCheckpoint for a state that a newer program stored, CheckpointMismatch if a file
         that it names is missing.
         """
-        found = require_known("state", data, newest=STATE_FORMAT)
-        if found == 1:
+        number = require_known("state", data, newest=STATE_FORMAT)
+        if number == 1:
             # Its segments were not counted.
             waiting_rows = None if data["segments"] else 0
             data = {**data, "waiting_rows": waiting_rows}

@@ -1,7 +1,7 @@
 """Names of sinks, and when the mirror takes the releases that it lacks, which a plan stores.
 
 A merge costs about the same for one release as for ten, so the mirror takes several at once.  It
-stands at exactly one release in all of its tables, at an older one than the changelog in between.
+has reached exactly one release in all of its tables, an older one than the changelog in between.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ICEBERG_MIRROR = "iceberg_mirror"
 """Name of the sink that holds each row as it was at the watermark, in Iceberg tables."""
 
 MIRRORS = (MIRROR, HISTORY, ICEBERG_MIRROR)
-"""The sinks that may stand at an older release than the others: all of them at the same one."""
+"""The sinks that may be at an older release than the others: all of them at the same one."""
 
 
 CHANGELOG_BY_KEY = "changelog_by_key"
@@ -79,11 +79,11 @@ def merges_due(
 ) -> tuple[int, ...]:
     """Return the releases through which a batch merges the mirror, in order; the last is its cut.
 
-    The mirror stands at release `stands_at`; `newest` is the newest one before the batch, and
+    The mirror is at release `stands_at`; `newest` is the newest one before the batch, and
     `releases` are the batch's own.  The very first is merged by itself, so that every manifest
     names a cut.  One merge never spans a change of schemas: what the mirror lacks is merged as it
     was released, before the batch's own releases.  `is_joining`: another mirror takes all releases
-    before the batch, and then stands where the others do.
+    before the batch, and is then at the release of the others.
     """
     is_behind = is_joining or stands_at < newest
     if is_every_release_due:

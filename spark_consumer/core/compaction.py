@@ -1,7 +1,7 @@
 """Which small files of a table are rewritten as one: adjacent ones, in work of bounded size.
 
 A file's level is the power of `files_min` that its rows reach.  Where `files_min` files of a level
-stand at the end of a table, they become one of the next level; where a larger file follows, nothing
+are at the end of a table, they become one of the next level; where a larger file follows, nothing
 will be added between, and two are enough.  So a table has at most about `files_min` small files for
 each level, each row is rewritten about once for each level, and the order of files stays: a run has
 no file of another partition, and none that is left out, between its first and its last.
@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 _FULL_PART = 2
-"""A file of more than one in this many parts of the target is left as it is."""
+"""A file of more than one in this many parts of the target is not rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _run_of_partition(
 
 
 def _level(file: DataFile, limits: CompactionLimits) -> int | None:
-    """Return a file's level; None if it is left as it is."""
+    """Return a file's level; None if it is not rewritten."""
     if file.rows is None or file.size * _FULL_PART > limits.target_bytes:
         return None
     level, rows = 0, file.rows

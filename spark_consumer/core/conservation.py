@@ -39,7 +39,9 @@ def reads_of(
     segments: Iterable[Segment], *, after_us: int, through_us: int
 ) -> tuple[SegmentRead, ...]:
     """Return what must be read of segments for the changes within the bounds: whole parts."""
-    return tuple(_read_of(one, after_us=after_us, through_us=through_us) for one in segments)
+    return tuple(
+        _read_of(segment, after_us=after_us, through_us=through_us) for segment in segments
+    )
 
 
 def _read_of(segment: Segment, *, after_us: int, through_us: int) -> SegmentRead:
@@ -59,12 +61,12 @@ def _read_of(segment: Segment, *, after_us: int, through_us: int) -> SegmentRead
     return SegmentRead(segment.name, first_us, high_us, expected)
 
 
-def require_whole(reads: Sequence[SegmentRead], found: Sequence[RowSum | None]) -> None:
+def require_whole(reads: Sequence[SegmentRead], sums_read: Sequence[RowSum | None]) -> None:
     """Raise SegmentDamaged for the first segment that is not as it was written.
 
     `found` has an entry for each read, None where the segment cannot be read.
     """
-    for read, sums in zip(reads, found, strict=True):
+    for read, sums in zip(reads, sums_read, strict=True):
         if sums is None:
             raise SegmentDamaged(
                 "a pending segment cannot be read", hint=_DAMAGE_HINT, segment=read.name
@@ -84,10 +86,10 @@ def require_whole(reads: Sequence[SegmentRead], found: Sequence[RowSum | None]) 
         )
 
 
-def is_whole(reads: Iterable[SegmentRead], found: RowSum) -> bool:
+def is_whole(reads: Iterable[SegmentRead], total: RowSum) -> bool:
     """Whether the counted segments together hold what was written to them."""
     counted = [read.expected for read in reads if read.expected is not None]
-    return found == sum(counted, NO_ROWS)
+    return total == sum(counted, NO_ROWS)
 
 
 class Balance:

@@ -95,14 +95,14 @@ def require_known(what: str, data: Mapping[str, Any], *, newest: int) -> int:
 
     Raises NewerCheckpoint for a number above `newest`.
     """
-    found: int = data.get("format", 1)
-    if found > newest:
+    number: int = data.get("format", 1)
+    if number > newest:
         code = data.get("code") or "that wrote it"
         raise NewerCheckpoint(
             f"a newer version of Tidegate stored this {what}",
             hint=f"Install Tidegate {code} or newer; this version cannot read its format",
             batch=data.get("batch"),
-            found=found,
+            found=number,
             known=newest,
         )
-    return found
+    return number

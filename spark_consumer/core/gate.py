@@ -1,6 +1,6 @@
 """The gate's decisions, in the order in which a batch needs them.
 
-    take(progress rows, end offsets)    a portion of what slots say
+    take(progress rows, end offsets)    a portion of the slots' records
     close()                             the new watermark
     decide(stats of the data rows)      the plan
     after(state, plan)                  the state that the executed plan leads to
@@ -98,15 +98,15 @@ class Gate:
         Offsets of a topic that was re-created say nothing about what was read of the former one.
         """
         for topic, recorded in sorted(self._frontier.topic_ids.items()):
-            found = ids.get(topic, recorded)
-            if found != recorded:
-                happened = "deleted" if found is None else "re-created"
+            topic_id = ids.get(topic, recorded)
+            if topic_id != recorded:
+                happened = "deleted" if topic_id is None else "re-created"
                 raise DataTopicChanged(
                     f"a data topic was {happened} after the stream began",
                     hint="Its changes are gone: reset the stream, and start with a new output",
                     topic=topic,
                     recorded_id=recorded,
-                    found_id=found,
+                    found_id=topic_id,
                 )
 
     def take(self, rows: Iterable[ProgressRow], *, end_offsets: EndOffsets) -> None:

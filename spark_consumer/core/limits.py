@@ -29,7 +29,7 @@ class Limits:
     release_bytes_max: int = 0
     """Bytes of keys and values that a release or a segment holds, about; 0: any number."""
     state_segments_max: int = 64
-    """Segments that the file of a state holds, about; more are in files beside it."""
+    """Segments that the file of a state holds, about; more are in other files."""
     releases_kept: int = 0
     """Release manifests that are kept, about; 0: all."""
     cadence: Cadence = field(default_factory=Cadence)
@@ -37,14 +37,14 @@ class Limits:
 
 
 _ROWS_REMEMBERED = 10_000
-"""Changes that the former average stands for: a few large ones alone do not move it."""
+"""Changes that the former average represents: a few large ones alone do not move it."""
 
 _TOO_MANY = 2
 _TOO_FEW = 4
 
 
 def average_bytes(before: int, *, rows: int, size_bytes: int) -> int:
-    """Return the average size of a change after a batch of so many; 0: not known yet."""
+    """Return the average size of a change after a batch of `rows`; 0: not known yet."""
     if rows == 0:
         return before
     weight = _ROWS_REMEMBERED if before else 0
@@ -57,7 +57,7 @@ def offsets_per_batch(*, changes_max: int, bytes_max: int, change_bytes: int) ->
 
 
 def must_restart(reads: int, wanted: int) -> bool:
-    """Whether a query that reads so many offsets per batch has to be started with others.
+    """Whether a query that reads `reads` offsets per batch has to be started with other limits.
 
     Rather seldom: a start takes seconds.
     """

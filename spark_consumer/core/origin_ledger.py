@@ -46,7 +46,8 @@ class MarkerChunk:
     def of(cls, marker: PartitionFinished) -> MarkerChunk:
         """Return what is compared of a marker's chunk."""
         totals = (
-            (one.topic, OriginSum(one.mods, one.value_bytes, one.checksum)) for one in marker.totals
+            (total.topic, OriginSum(total.mods, total.value_bytes, total.checksum))
+            for total in marker.totals
         )
         return cls(
             marker.token,
@@ -61,7 +62,7 @@ class MarkerChunk:
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> MarkerChunk:
         """Rebuild it from what `asdict` and JSON made of it."""
-        totals = tuple((topic, OriginSum(**one)) for topic, one in data["totals"])
+        totals = tuple((topic, OriginSum(**total)) for topic, total in data["totals"])
         return cls(**{**data, "totals": totals})
 
 
@@ -143,8 +144,8 @@ class Followed:
     def is_over(self, through_us: int) -> bool:
         """Whether its whole marker was read, and it ended at or below a time."""
         chunks = self.chunks.values()
-        sent = max((one.chunks for one in chunks), default=-1)
-        return len(self.chunks) == sent and all(one.end_us <= through_us for one in chunks)
+        sent = max((chunk.chunks for chunk in chunks), default=-1)
+        return len(self.chunks) == sent and all(chunk.end_us <= through_us for chunk in chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ class OriginLedger:
         return len(self.followed) + len(self.sums)
 
     def taken(self, news: MarkerNews) -> OriginLedger:
-        """Return it with what a batch has read; a marker of what is not followed has no effect."""
+        """Return it with the news of a batch; other markers have no effect."""
         before = self if news.forgets_us is None else self.forgotten(news.forgets_us)
         followed = dict(before.followed)
         for token, start_us in news.announced:
@@ -177,18 +178,22 @@ class OriginLedger:
     def forgotten(self, through_us: int) -> OriginLedger:
         """Return it without what began at or below a time; what shares an origin goes with it."""
         since_us = max(self.since_us, through_us)
-        kept = {t: one for t, one in self.followed.items() if one.start_us > since_us}
+        kept = {
+            t: partition for t, partition in self.followed.items() if partition.start_us > since_us
+        }
         gone = {signed_origin(token) for token in self.followed.keys() - kept.keys()}
-        kept = {t: one for t, one in kept.items() if signed_origin(t) not in gone}
+        kept = {t: partition for t, partition in kept.items() if signed_origin(t) not in gone}
         origins = {signed_origin(token) for token in kept}
-        sums = {pair: one for pair, one in self.sums.items() if pair[0] in origins}
+        sums = {pair: total for pair, total in self.sums.items() if pair[0] in origins}
         return OriginLedger(since_us, kept, sums)
 
     def within(self, size_max: int) -> OriginLedger:
         """Return it, or an empty one that follows what begins later, if it is too large."""
         if self.size <= size_max:
             return self
-        return self.forgotten(max((one.start_us for one in self.followed.values()), default=-1))
+        return self.forgotten(
+            max((partition.start_us for partition in self.followed.values()), default=-1)
+        )
 
     def added(self, released: Mapping[Pair, OriginSum], *, through_us: int) -> OriginLedger:
         """Return it with the sums of a release up to a time.
@@ -197,14 +202,14 @@ class OriginLedger:
         """
         if any(origin is None for origin, _ in released):
             return self.forgotten(through_us).added(
-                {pair: one for pair, one in released.items() if pair[0] is not None},
+                {pair: total for pair, total in released.items() if pair[0] is not None},
                 through_us=through_us,
             )
         origins = {signed_origin(token) for token in self.followed}
         sums = dict(self.sums)
-        for pair, one in released.items():
+        for pair, total in released.items():
             if pair[0] in origins:
-                sums[pair] = sums.get(pair, NO_CHANGES_OF_ORIGIN) + one
+                sums[pair] = sums.get(pair, NO_CHANGES_OF_ORIGIN) + total
         return OriginLedger(self.since_us, self.followed, sums)
 
     def settled(
@@ -222,35 +227,39 @@ class OriginLedger:
         done: set[int | None] = set()
         for origin, of_origin in tokens.items():
             known = [self.followed[token] for token in of_origin]
-            if not all(one.is_over(through_us) for one in known):
+            if not all(partition.is_over(through_us) for partition in known):
                 continue
-            is_judged = min(one.start_us for one in known) > complete_from_us
-            found = list(self._faults(origin, sorted(of_origin))) if is_judged else []
-            faults += found
-            if not (found and keeps_faulty):
+            is_judged = min(partition.start_us for partition in known) > complete_from_us
+            mismatches = list(self._faults(origin, sorted(of_origin))) if is_judged else []
+            faults += mismatches
+            if not (mismatches and keeps_faulty):
                 done.add(origin)
         return self._without(done), tuple(faults)
 
     def _without(self, origins: Collection[int | None]) -> OriginLedger:
-        followed = {t: one for t, one in self.followed.items() if signed_origin(t) not in origins}
-        sums = {pair: one for pair, one in self.sums.items() if pair[0] not in origins}
+        followed = {
+            t: partition
+            for t, partition in self.followed.items()
+            if signed_origin(t) not in origins
+        }
+        sums = {pair: total for pair, total in self.sums.items() if pair[0] not in origins}
         return OriginLedger(self.since_us, followed, sums)
 
     def _faults(self, origin: int, tokens: list[str]) -> Iterator[Mismatch]:
         """Compare what was released of an origin with the sums over all its markers."""
-        chunks = [one for token in tokens for one in self.followed[token].chunks.values()]
+        chunks = [chunk for token in tokens for chunk in self.followed[token].chunks.values()]
         expected: dict[str, OriginSum] = {}
         for chunk in chunks:
-            for topic, one in chunk.totals:
-                expected[topic] = expected.get(topic, NO_CHANGES_OF_ORIGIN) + one
-        found = {topic: one for (of, topic), one in self.sums.items() if of == origin}
+            for topic, total in chunk.totals:
+                expected[topic] = expected.get(topic, NO_CHANGES_OF_ORIGIN) + total
+        by_topic = {topic: total for (of, topic), total in self.sums.items() if of == origin}
         parked = sum(
-            max(one.parked for one in self.followed[token].chunks.values()) for token in tokens
+            max(chunk.parked for chunk in self.followed[token].chunks.values()) for token in tokens
         )
-        has_checksum = all(one.has_checksum for one in chunks)
-        for topic in sorted(expected.keys() | found.keys()):
+        has_checksum = all(chunk.has_checksum for chunk in chunks)
+        for topic in sorted(expected.keys() | by_topic.keys()):
             stated = expected.get(topic, NO_CHANGES_OF_ORIGIN)
-            released = found.get(topic, NO_CHANGES_OF_ORIGIN)
+            released = by_topic.get(topic, NO_CHANGES_OF_ORIGIN)
             fault = fault_of(stated, released, parked=parked, has_checksum=has_checksum)
             if fault is not None:
                 yield Mismatch(
@@ -264,10 +273,13 @@ class OriginLedger:
     def snapshot(self) -> dict[str, Any]:
         """Return plain data for `restore`."""
         followed = [
-            [token, one.start_us, [asdict(chunk) for chunk in one.chunks.values()]]
-            for token, one in self.followed.items()
+            [token, partition.start_us, [asdict(chunk) for chunk in partition.chunks.values()]]
+            for token, partition in self.followed.items()
         ]
-        sums = [[*pair, one.mods, one.value_bytes, one.checksum] for pair, one in self.sums.items()]
+        sums = [
+            [*pair, total.mods, total.value_bytes, total.checksum]
+            for pair, total in self.sums.items()
+        ]
         return {"since_us": self.since_us, "followed": followed, "sums": sums}
 
     @classmethod
@@ -276,7 +288,7 @@ class OriginLedger:
         followed = {}
         for token, start_us, chunks in data["followed"]:
             restored = (MarkerChunk.restore(chunk) for chunk in chunks)
-            followed[token] = Followed(start_us, {one.chunk: one for one in restored})
+            followed[token] = Followed(start_us, {chunk.chunk: chunk for chunk in restored})
         sums = {
             (origin, topic): OriginSum(mods, value_bytes, checksum)
             for origin, topic, mods, value_bytes, checksum in data["sums"]
@@ -288,19 +300,19 @@ NOTHING_FOLLOWED = OriginLedger()
 
 
 def fault_of(
-    expected: OriginSum, found: OriginSum, *, parked: int, has_checksum: bool
+    expected: OriginSum, released: OriginSum, *, parked: int, has_checksum: bool
 ) -> Fault | None:
     """Return what is wrong with a topic of a stream partition.
 
     A change that was put back is not in the totals, and nothing in its row says what it is: up to
     `parked` changes more are no fault.
     """
-    if found.mods < expected.mods:
+    if released.mods < expected.mods:
         return Fault.MISSING
-    if found.mods > expected.mods + parked:
+    if released.mods > expected.mods + parked:
         return Fault.TOO_MANY
-    if found.mods > expected.mods:
+    if released.mods > expected.mods:
         return None
-    if has_checksum and found.checksum != expected.checksum:
+    if has_checksum and released.checksum != expected.checksum:
         return Fault.OTHER_CHANGES
-    return Fault.OTHER_VALUES if found.value_bytes != expected.value_bytes else None
+    return Fault.OTHER_VALUES if released.value_bytes != expected.value_bytes else None

@@ -29,7 +29,7 @@ from tidegate.spark_consumer.core.files import (
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
 FILE_BYTES_MAX = 4_000_000
-"""How much JSON one file holds; an item that is larger has a file of its own."""
+"""How much JSON one file holds; a larger item has its own file."""
 
 _Mark = TypeVar("_Mark")
 
@@ -148,7 +148,7 @@ class SegmentList:
             return {"segments": own}
         return {
             "segments": own,
-            "removed_segments": sorted(self.names.difference(one.name for one in segments)),
+            "removed_segments": sorted(self.names.difference(segment.name for segment in segments)),
             "segment_parts": [[list(part.files), part.size] for part in self.parts],
         }
 
@@ -160,16 +160,16 @@ class SegmentList:
 
         `read` reads a file of the folder.  Raises CheckpointMismatch if one is missing.
         """
-        found: dict[str, Mapping[str, Any]] = {}
+        stored: dict[str, Mapping[str, Any]] = {}
         parts = []
         for files, size in data.get("segment_parts", ()):
-            parts.append(Part(tuple(files), size, frozenset(found)))
+            parts.append(Part(tuple(files), size, frozenset(stored)))
             for file in files:
-                _apply(found, read_named(file, data["batch"], read)["items"])
-        listed = SegmentList(tuple(parts), frozenset(found))
+                _apply(stored, read_named(file, data["batch"], read)["items"])
+        listed = SegmentList(tuple(parts), frozenset(stored))
         for name in data.get("removed_segments", ()):
-            del found[name]
-        return listed, [*found.values(), *data["segments"]]
+            del stored[name]
+        return listed, [*stored.values(), *data["segments"]]
 
 
 ALL_IN_THE_STATE = SegmentList()
@@ -195,12 +195,12 @@ def _changes(before: frozenset[str], segments: Sequence[_Segment]) -> Iterator[A
     yield from (segment.snapshot() for segment in segments if segment.name not in before)
 
 
-def _apply(found: dict[str, Mapping[str, Any]], items: Sequence[Any]) -> None:
+def _apply(stored: dict[str, Mapping[str, Any]], items: Sequence[Any]) -> None:
     for item in items:
         if isinstance(item, str):
-            del found[item]
+            del stored[item]
         else:
-            found[item["name"]] = item
+            stored[item["name"]] = item
 
 
 FRONTIER_FORMAT = 3
@@ -220,7 +220,7 @@ class FrontierLog:
     """A frontier with what is stored of it; `write` is called once per batch."""
 
     def __init__(self, frontier: Frontier) -> None:
-        """Take a frontier of which nothing is stored."""
+        """Take a frontier that is not stored yet."""
         self.frontier = frontier
         self._parts: tuple[Part[FrontierMark | None], ...] = ()
         self._stored: frozenset[str] = frozenset()
@@ -274,7 +274,9 @@ class FrontierLog:
             "format": FRONTIER_FORMAT,
             "code": code,
             "parts": [[part.files, part.size] for part in parts],
-            "workers": {str(slot): one for slot, one in sorted(self.frontier.workers.items())},
+            "workers": {
+                str(slot): worker for slot, worker in sorted(self.frontier.workers.items())
+            },
         }
         before, self._mark, self._parts = self._stored, mark, parts
         self._stored = self._folders(name)

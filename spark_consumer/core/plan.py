@@ -45,7 +45,7 @@ class ReleaseBounds:
 
     `segments` are those that may hold some of them.  `is_small` says that its changes may be
     collected in the driver's memory.  `cuts_us` divides a large release into slices, each sorted
-    by a task of its own: ascending commit timestamps that end the slices but the last.
+    by its own task: ascending commit timestamps that end the slices but the last.
     """
 
     number: int
@@ -121,7 +121,7 @@ class SetLateAside:
 class WriteRelease:
     """Write a release to these sinks, one after the other, then its manifest.
 
-    `mirror_at` is the release at which the mirror stands where it does not take this one.
+    `mirror_at` is the release of the mirror where it does not take this one.
     """
 
     bounds: ReleaseBounds
@@ -142,7 +142,7 @@ class WriteRelease:
     @property
     def first_mismatches(self) -> tuple[Mismatch, ...]:
         """The first of them."""
-        return (*(one.mismatch() for one in self.transactions.listed), *self.origins.listed)
+        return (*(fault.mismatch() for fault in self.transactions.listed), *self.origins.listed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class Plan:
     adopts_through_us: int | None = None
     """As in the state that the plan leads to."""
     mirror_at: int | None = None
-    """The release at which the mirror stands before the batch; None: it takes each release."""
+    """The release of the mirror before the batch; None: it takes each release."""
     merges: tuple[int, ...] = ()
     """The releases through which the batch merges the mirror, ascending, if not each."""
     decided_at_us: int | None = None
@@ -233,7 +233,7 @@ class Plan:
 
     @property
     def merged(self) -> tuple[int, ...]:
-        """The releases at which the mirror stands in turn, while the plan is executed."""
+        """The releases that the mirror reaches in turn, while the plan is executed."""
         if self.mirror_at is None:
             return tuple(bounds.number for bounds in self.releases)
         return self.merges
@@ -286,7 +286,7 @@ class Plan:
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the plan contradicts itself."""
-        # One that joins comes to stand where the others may stand already.
+        # A mirror that joins reaches a release that the others may have reached already.
         lowest = 0 if self.mirror_at is None else self.mirror_at - bool(self.joining)
         invariant(
             all(low < high for low, high in pairwise((lowest, *self.merges)))
@@ -352,14 +352,14 @@ class Plan:
         Raises NewerCheckpoint for a plan that a newer program stored, and CheckpointMismatch for
         one that is too old.
         """
-        found = require_known("plan", data, newest=PLAN_FORMAT)
-        if found < _OLDEST_FORMAT:
+        number = require_known("plan", data, newest=PLAN_FORMAT)
+        if number < _OLDEST_FORMAT:
             raise CheckpointMismatch(
                 "a plan was stored by another version of Tidegate, in another format",
                 hint=(
                     "Finish the batch with that version, or start with a new checkpoint and output"
                 ),
-                found=found,
+                found=number,
                 expected=PLAN_FORMAT,
             )
         compaction, fresh = data["compaction"], data.get("fresh")

@@ -1,7 +1,7 @@
 """Findings of an audit: what the completion markers prove of an output, and what contradicts them.
 
 The rules are those of `docs/protocol.md`, 6.4.  What cannot be judged is counted by its reason and
-is no contradiction.
+does not contradict anything.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class AuditReport:
     @property
     def mismatches(self) -> tuple[Mismatch, ...]:
         """The first mismatches of each comparison."""
-        return tuple(one for findings in self._all for one in findings.mismatches)
+        return tuple(mismatch for findings in self._all for mismatch in findings.mismatches)
 
     @property
     def mismatches_not_listed(self) -> int:
@@ -150,7 +150,7 @@ class AuditReport:
         return {
             "proved": self.is_proved,
             **self.figures,
-            "mismatches": [one.content() for one in self.mismatches],
+            "mismatches": [mismatch.content() for mismatch in self.mismatches],
             "mismatches_not_listed": self.mismatches_not_listed,
         }
 
@@ -159,7 +159,7 @@ class AuditReport:
         title = "proved" if self.is_proved else "NOT proved: something contradicts the markers"
         tables = [html_table(("figure", "value"), self.figures.items(), title=title)]
         if self.mismatches:
-            rows = (one.content().items() for one in self.mismatches)
+            rows = (mismatch.content().items() for mismatch in self.mismatches)
             listed = ((f"{name}: {value}" for name, value in row) for row in rows)
             lines = ((", ".join(line),) for line in listed)
             tables.append(html_table(("mismatch",), lines))
@@ -191,9 +191,12 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return _lines(value)
     if isinstance(value, list | tuple):
-        return "<br>".join(_text(one) for one in value) or "none"
+        return "<br>".join(_text(item) for item in value) or "none"
     return escape(str(value))
 
 
 def _lines(values: Mapping[str, Any]) -> str:
-    return "<br>".join(f"{escape(str(key))}: {_text(one)}" for key, one in values.items()) or "none"
+    return (
+        "<br>".join(f"{escape(str(key))}: {_text(value)}" for key, value in values.items())
+        or "none"
+    )

@@ -32,10 +32,10 @@ def complete_from_us(kept: Mapping[str, Mapping[int, FirstRecord]], *, now_us: i
     wrong make it wrong by as much.
     """
     cut = [
-        one.timestamp_ms * US_PER_MS if one.timestamp_ms is not None else now_us
+        first.timestamp_ms * US_PER_MS if first.timestamp_ms is not None else now_us
         for of_topic in kept.values()
-        for one in of_topic.values()
-        if one.offset > 0
+        for first in of_topic.values()
+        if first.offset > 0
     ]
     return max(cut, default=None)
 

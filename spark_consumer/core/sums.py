@@ -55,8 +55,8 @@ def sum_by_origin(
     """Sum changes: of each its `origin`, topic, order key and the bytes of its value."""
     sums: dict[Pair, OriginSum] = {}
     for origin, topic, order_key, value_bytes in changes:
-        one = OriginSum(1, value_bytes, xxhash_64(order_key))
-        sums[origin, topic] = sums.get((origin, topic), NO_CHANGES_OF_ORIGIN) + one
+        total = OriginSum(1, value_bytes, xxhash_64(order_key))
+        sums[origin, topic] = sums.get((origin, topic), NO_CHANGES_OF_ORIGIN) + total
     return sums
 
 
@@ -94,7 +94,7 @@ class Conflict:
     """Records that have one order key, and differ in topic, key, value or mod."""
 
     changes: int
-    """Order keys of which this is true."""
+    """Order keys with such records."""
     commit_timestamp_us: int
     """One of them: its time; its first and its last record, as topic/topic partition/offset."""
     first: str

@@ -32,23 +32,25 @@ class TopicSchemas:
     unwatched: frozenset[str] = frozenset()
     excludes: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
-    """The topics that are read with them, the data topic first; empty: the one they stand for."""
+    """The topics that are read with them, the data topic first; empty: their own topic."""
 
     def read_from(self, topic: str) -> tuple[str, ...]:
-        """Return the topics whose records belong to the table that `topic` stands for."""
+        """Return the topics whose records belong to the table of `topic`."""
         return self.topics or (topic,)
 
 
 def by_table(topics: Mapping[str, TopicSchemas]) -> dict[str, TopicSchemas]:
     """Return the schemas of each table once, by its data topic."""
-    return {topic: one for topic, one in topics.items() if one.read_from(topic)[0] == topic}
+    return {
+        topic: schemas for topic, schemas in topics.items() if schemas.read_from(topic)[0] == topic
+    }
 
 
 def reader_schema(versions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the last of a topic's value schemas, with the columns that only earlier ones have.
 
     A version may leave columns out (`docs/protocol.md`, 3.4), while records that were written with
-    them are still to be released.  They stand behind the others, the newest type of each.  Raises
+    them are still to be released.  They come after the others, the newest type of each.  Raises
     AmbiguousNames for columns whose names differ in case only.
     """
     *earlier, newest = versions

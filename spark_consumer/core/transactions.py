@@ -72,7 +72,7 @@ class TransactionFaults:
 
     def without_lacking(self) -> TransactionFaults:
         """Return what stays where records may be absent on purpose."""
-        listed = tuple(one for one in self.listed if not one.lacks_records)
+        listed = tuple(count for count in self.listed if not count.lacks_records)
         return TransactionFaults(0, self.others, listed)
 
     @property
@@ -114,25 +114,27 @@ def count_transactions(
         if (numbers := {*known.values(), *others.get(place, ())}) != {len(known)}
     ]
     counts = [
-        one
-        for one in counts
-        if not (one.lacks_records and any(gap.covers(one.commit_us) for gap in gaps))
+        count
+        for count in counts
+        if not (count.lacks_records and any(gap.covers(count.commit_us) for gap in gaps))
     ]
-    return faults_in(sorted(counts, key=lambda one: (one.commit_us, one.server_transaction_id)))
+    return faults_in(
+        sorted(counts, key=lambda count: (count.commit_us, count.server_transaction_id))
+    )
 
 
 def faults_in(
     counts: Iterable[TransactionCount], *, lacking: int | None = None, others: int | None = None
 ) -> TransactionFaults:
-    """Return faults, of which the first are listed; numbers are those of `counts` if not given."""
-    found = tuple(counts)
-    of_lacking = [one for one in found if one.lacks_records]
-    of_others = [one for one in found if not one.lacks_records]
+    """Return faults, the first of them listed; numbers are those of `counts` if not given."""
+    faulty = tuple(counts)
+    of_lacking = [count for count in faulty if count.lacks_records]
+    of_others = [count for count in faulty if not count.lacks_records]
     named = {*of_lacking[:LISTED_MAX], *of_others[:LISTED_MAX]}
     return TransactionFaults(
         len(of_lacking) if lacking is None else lacking,
         len(of_others) if others is None else others,
-        tuple(one for one in found if one in named),
+        tuple(count for count in faulty if count in named),
     )
 
 

@@ -44,13 +44,13 @@ def require_state(state: State | None, batch: int, *, like: State, sinks: Sequen
             hint=hint,
             batch=batch,
         )
-    found = (state.batch, state.prefix, state.query_id)
+    stored = (state.batch, state.prefix, state.query_id)
     wanted = (batch, like.prefix, like.query_id)
-    if found != wanted:
+    if stored != wanted:
         raise CheckpointMismatch(
             "the stored state does not belong to this batch",
             hint=hint,
-            found=found,
+            found=stored,
             expected=wanted,
         )
     require_sinks(state, sinks)
@@ -61,7 +61,7 @@ def require_same_batch(
     state: State, plan: Plan, *, end_offsets: EndOffsets, sinks: Sequence[str]
 ) -> None:
     """Raise CheckpointMismatch unless a stored plan is the plan of this batch, for these sinks."""
-    found: Mapping[str, object] = {
+    stored: Mapping[str, object] = {
         "format": plan.format,
         "prefix": plan.prefix,
         "query_id": plan.query_id,
@@ -77,7 +77,7 @@ def require_same_batch(
         "after_us": state.watermark_us,
         "end_offsets": end_offsets,
     }
-    different = sorted(name for name in wanted if found[name] != wanted[name])
+    different = sorted(name for name in wanted if stored[name] != wanted[name])
     if different:
         raise CheckpointMismatch(
             "the stored plan does not belong to this batch",
@@ -225,7 +225,7 @@ def after(
 
 
 def _mirror_release(state: State, plan: Plan) -> int | None:
-    """Return where the mirror stands after a plan, None at the newest release."""
+    """Return the release of the mirror after a plan, None for the newest."""
     newest = state.next_release + len(plan.releases) - 1
     stands_at = plan.merges[-1] if plan.merges else plan.mirror_at
     return None if stands_at == newest else stands_at

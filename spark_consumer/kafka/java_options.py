@@ -58,17 +58,17 @@ def java_options(options: Mapping[str, str], *, login: str = NO_LOGIN) -> dict[s
     What is given by Java's own name replaces what is translated.  Raises ConfigError for options
     that do not belong together, and for files that are not there.
     """
-    found = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
+    shared = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
     own = {name: value for name, value in options.items() if name in JAVA_OPTIONS}
-    if "security.protocol" in found:
-        found["security.protocol"] = found["security.protocol"].upper()
-    if "sasl.mechanism" in found:
-        found["sasl.mechanism"] = found["sasl.mechanism"].upper()
-    if found.get("ssl.endpoint.identification.algorithm") == "none":
+    if "security.protocol" in shared:
+        shared["security.protocol"] = shared["security.protocol"].upper()
+    if "sasl.mechanism" in shared:
+        shared["sasl.mechanism"] = shared["sasl.mechanism"].upper()
+    if shared.get("ssl.endpoint.identification.algorithm") == "none":
         # Java's word for none is no word.
-        found["ssl.endpoint.identification.algorithm"] = ""
+        shared["ssl.endpoint.identification.algorithm"] = ""
     logged_in = _login(options) if login == NO_LOGIN else _tokens(login, options)
-    return {**logged_in, **_tls(options), **found, **own}
+    return {**logged_in, **_tls(options), **shared, **own}
 
 
 def _tokens(login: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -160,7 +160,7 @@ def _tls(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pem(options: Mapping[str, str], name: str) -> str | None:
-    """Return a certificate or key that stands in an option, or in the file that one names."""
+    """Return a certificate or key that is in an option, or in the file that one names."""
     if f"{name}.pem" in options:
         return options[f"{name}.pem"]
     if f"{name}.location" not in options:

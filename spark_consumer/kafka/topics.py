@@ -103,27 +103,27 @@ class LiveTopicIds:
         A topic is left out if no broker answers, or if the principal may not describe it.
         """
         log = structlog.get_logger("tidegate.spark_consumer")
-        found: dict[str, str | None] = {}
+        ids: dict[str, str | None] = {}
         try:
             self._admin = self._admin or make_client(AdminClient, self._config)
         except UnreachableError as error:  # there is no token for its login
             log.warning("topic description failed", topic=", ".join(topics), reason=str(error))
-            return found
+            return ids
         answers = self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=_DESCRIBE_TIMEOUT_S
         )
         for topic, answer in answers.items():
             try:
-                found[topic] = str(answer.result().topic_id)
+                ids[topic] = str(answer.result().topic_id)
             except KafkaException as error:
                 reason: KafkaError = error.args[0]
                 if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    found[topic] = None
+                    ids[topic] = None
                     continue
                 log.warning("topic description failed", topic=topic, reason=reason.str())
                 # A client that saw a broker disconnect may never answer.
                 self._admin = None
-        return found
+        return ids
 
     def close(self) -> None:
         """Close the client; a later call starts another one."""
@@ -163,12 +163,12 @@ def first_records(
         ends = _offsets(admin, places, OffsetSpec.latest())
     except KafkaException as error:
         raise kafka_failure(error.args[0], bootstrap_servers=bootstrap_servers) from error
-    found: dict[str, dict[int, FirstRecord]] = {}
+    firsts_of: dict[str, dict[int, FirstRecord]] = {}
     for place, (offset, _) in begins.items():
         first_offset, timestamp_ms = firsts[place]
         time_ms = timestamp_ms if first_offset != _NO_OFFSET else None
-        found.setdefault(place[0], {})[place[1]] = FirstRecord(offset, time_ms, ends[place][0])
-    return found
+        firsts_of.setdefault(place[0], {})[place[1]] = FirstRecord(offset, time_ms, ends[place][0])
+    return firsts_of
 
 
 def _offsets(
@@ -178,4 +178,4 @@ def _offsets(
         return {}
     answers = admin.list_offsets(dict.fromkeys(places, spec), request_timeout=_TIMEOUT_S)
     results = {(place.topic, place.partition): answer.result() for place, answer in answers.items()}
-    return {place: (listed_offset(one), one.timestamp) for place, one in results.items()}
+    return {place: (listed_offset(result), result.timestamp) for place, result in results.items()}

@@ -340,8 +340,8 @@ class StreamBuilder:
         Raises ConfigError for any other trigger: a change is released when later records prove that
         it is due, so a query reads on until it is stopped.
         """
-        found = _INTERVAL.fullmatch(processingTime or "")
-        if others or found is None:
+        interval = _INTERVAL.fullmatch(processingTime or "")
+        if others or interval is None:
             message = "trigger: not a processing time"
             hint = (
                 'Use processingTime="2 seconds" (milliseconds, seconds, minutes, hours); for a run'
@@ -349,7 +349,7 @@ class StreamBuilder:
             )
             given = {"processingTime": processingTime, **others}
             raise ConfigError(message, hint=hint, given=given)
-        self._options["trigger_interval_ms"] = int(found[1]) * _MS[found[2]]
+        self._options["trigger_interval_ms"] = int(interval[1]) * _MS[interval[2]]
         return self
 
     def queryName(self, name: str) -> Self:  # noqa: N802 - Spark's name

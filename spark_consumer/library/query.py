@@ -53,8 +53,8 @@ class QueryFailed(StreamingQueryException):
 class QueryStatus(dict[str, Any]):
     """What Spark says of a query, as its own `status` does; called, what the checkpoint says."""
 
-    def __init__(self, found: Mapping[str, Any], figures: Callable[[], Figures]) -> None:
-        super().__init__(found)
+    def __init__(self, status: Mapping[str, Any], figures: Callable[[], Figures]) -> None:
+        super().__init__(status)
         self._figures = figures
 
     def __call__(self) -> Figures:

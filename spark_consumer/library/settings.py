@@ -68,7 +68,7 @@ def _plain(name: str) -> str:
 
 
 _METHODS = ("open", "write")
-_OF_MIRRORS = ("merge", "versions")
+_MIRROR_METHODS = ("merge", "versions")
 
 
 def require_function(given: object, method: str) -> None:
@@ -95,7 +95,7 @@ def named_sink(sink: Sink) -> Sink:
             f"sink: {kind} is not a sink, it lacks {', '.join(lacks)}",
             hint="A sink has a name (text), open(…) and write(release): see tidegate.Sink",
         )
-    if all(callable(getattr(given, name, None)) for name in _OF_MIRRORS):
+    if all(callable(getattr(given, name, None)) for name in _MIRROR_METHODS):
         raise ConfigError(
             f"sink: {kind} has merge(…) and versions(…), as the mirrors have",
             hint="A sink of your own takes each release by itself: give these methods other names",

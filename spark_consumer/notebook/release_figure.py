@@ -96,8 +96,8 @@ def _by_table(releases: DataFrame) -> dict[str, Any]:
         return {"all tables": releases["rows"].to_numpy()}
     largest = counted.sum().sort_values(ascending=False, kind="stable").index
     shown, others = list(largest[:_TABLES_SHOWN]), list(largest[_TABLES_SHOWN:])
-    found = {name.removeprefix(ROWS_OF): counted[name].to_numpy(dtype="int64") for name in shown}
+    rows = {name.removeprefix(ROWS_OF): counted[name].to_numpy(dtype="int64") for name in shown}
     if others:
         rest = counted[others].sum(axis=1).to_numpy(dtype="int64")
-        found[f"{len(others)} other tables"] = rest
-    return found
+        rows[f"{len(others)} other tables"] = rest
+    return rows

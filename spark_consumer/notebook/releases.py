@@ -89,14 +89,14 @@ def releases_in(files: ReleaseFiles, *, last: int = LAST) -> DataFrame:
         raise ConfigError(
             "releases: last must be 1 or more", hint="Leave it out for the last thousand", last=last
         )
-    found = _read(files, last=last)
-    if not found:
+    released = _read(files, last=last)
+    if not released:
         raise ConfigError(
             "the output has no release manifest",
             hint="Check the address; a new output has its first release after some seconds",
             output=str(files.root),
         )
-    return _frame(found)
+    return _frame(released)
 
 
 def _read(files: ReleaseFiles, *, last: int) -> list[Released]:
@@ -114,26 +114,26 @@ def _read(files: ReleaseFiles, *, last: int) -> list[Released]:
 
     first = max(first_manifest(files), newest.release - last + 1, 0)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="tidegate-releases") as pool:
-        found = pool.map(read, range(first, newest.release + 1))
-        return [one for one in found if one is not None]
+        released = pool.map(read, range(first, newest.release + 1))
+        return [release for release in released if release is not None]
 
 
-def _frame(found: list[Released]) -> DataFrame:
+def _frame(released: list[Released]) -> DataFrame:
     """Return releases as a pandas frame; `releases` says which columns it has."""
     import pandas as pd  # noqa: PLC0415 - an extra, checked by those who call
 
-    manifests = [one.manifest for one in found]
+    manifests = [release.manifest for release in released]
     columns: dict[str, Any] = {
-        "release": pd.array([one.release for one in manifests], dtype="int64"),
-        "after": _times(_known(one.after_us) for one in manifests),
-        "through": _times(one.through_us for one in manifests),
-        "published": _times(one.published_us for one in found),
-        "lag_s": pd.array([_lag_s(one) for one in found], dtype="float64"),
-        "rows": pd.array([one.rows for one in manifests], dtype="int64"),
+        "release": pd.array([manifest.release for manifest in manifests], dtype="int64"),
+        "after": _times(_known(manifest.after_us) for manifest in manifests),
+        "through": _times(manifest.through_us for manifest in manifests),
+        "published": _times(release.published_us for release in released),
+        "lag_s": pd.array([_lag_s(release) for release in released], dtype="float64"),
+        "rows": pd.array([manifest.rows for manifest in manifests], dtype="int64"),
     }
-    tables = sorted({table for one in manifests for table in one.tables})
+    tables = sorted({table for manifest in manifests for table in manifest.tables})
     for table in tables:
-        rows = [_rows(one, table) for one in manifests]
+        rows = [_rows(manifest, table) for manifest in manifests]
         columns[f"{ROWS_OF}{table}"] = pd.array(rows, dtype="Int64")
     return pd.DataFrame(columns)
 
@@ -143,18 +143,18 @@ def _times(values: Any) -> Any:
     import pandas as pd  # noqa: PLC0415 - an extra, checked by those who call
 
     # Microseconds: a watermark may be later than the year 2262, where nanoseconds end.
-    found = [np.datetime64("NaT") if us is None else np.datetime64(us, "us") for us in values]
-    return pd.DatetimeIndex(np.array(found, dtype="datetime64[us]"), tz="UTC")
+    times = [np.datetime64("NaT") if us is None else np.datetime64(us, "us") for us in values]
+    return pd.DatetimeIndex(np.array(times, dtype="datetime64[us]"), tz="UTC")
 
 
 def _known(us: int) -> int | None:
     return None if us <= BEFORE_EVERYTHING_US else us
 
 
-def _lag_s(one: Released) -> float | None:
-    if one.published_us is None:
+def _lag_s(release: Released) -> float | None:
+    if release.published_us is None:
         return None
-    return (one.published_us - one.manifest.through_us) / US_PER_SECOND
+    return (release.published_us - release.manifest.through_us) / US_PER_SECOND
 
 
 def _rows(manifest: Manifest, table: str) -> int | None:

@@ -2,7 +2,8 @@
 
 An empty checkpoint goes on with the output's own query, at the watermark that its tables prove: the
 former checkpoint was lost, or is older than the tables.  All topics are read again; what is in the
-output already is recognised by its commit time, until the watermark of what was read has passed it.
+output already is recognised by its commit time, until the watermark of the read records has passed
+it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def reuse_checkpoint(
         batch_max=files.batch_max(),
         step=step,
     )
-    return [asdict(one) for one in adopted]
+    return [asdict(change) for change in adopted]
 
 
 def require_proof(
@@ -73,10 +74,10 @@ def require_proof(
     output = Storage(spark, config.output)
     manifest = newest_manifest(output, watermark_us=sys.maxsize)
     query_id = "" if manifest is None else manifest.query_id
-    found = table_logs(spark, output.root, query_id=query_id)
+    logs = table_logs(spark, output.root, query_id=query_id)
     return prove_output(
         manifest,
-        {(sink, table): log for sink, table, log in found},
+        {(sink, table): log for sink, table, log in logs},
         manifest_of=lambda release: read_manifest(output, release),
         step=step,
     )

@@ -94,8 +94,8 @@ def judge_origins(
 def _pairs(totals: DataFrame, rows: DataFrame, origins: DataFrame) -> DataFrame:
     """Return each origin and topic with both figures and its `fault`."""
     expected = totals.select("origin", "topic", F.struct("*").alias("expected"))
-    found = sums_by_origin(rows).select("origin", "topic", F.struct("*").alias("found"))
-    pairs = expected.join(found, ["origin", "topic"], "full").join(origins, "origin", "left")
+    summed = sums_by_origin(rows).select("origin", "topic", F.struct("*").alias("found"))
+    pairs = expected.join(summed, ["origin", "topic"], "full").join(origins, "origin", "left")
     mods = {f"{name}_mods": F.coalesce(f"{name}.mods", F.lit(0)) for name in ("expected", "found")}
     is_bad = F.coalesce(F.col("fault") != _PUT_BACK, F.lit(False))  # noqa: FBT003 - a literal
     judged = pairs.withColumns(mods).withColumn("fault", _fault_of_pair())
@@ -158,11 +158,11 @@ def _mismatched_pair(row: Row) -> Mismatch:
     )
 
 
-def _figures(found: Row | None) -> dict[str, Any]:
-    if found is None:
+def _figures(row: Row | None) -> dict[str, Any]:
+    if row is None:
         return {"mods": 0, "value_bytes": 0, "checksum": "0" * 16}
     names = ("mods", "value_bytes", "checksum", "altered")
-    return {name: found[name] for name in names if name in found}
+    return {name: row[name] for name in names if name in row}
 
 
 def judge_transactions(sums: DataFrame, scope: AuditScope) -> Findings:

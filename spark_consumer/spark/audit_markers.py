@@ -60,7 +60,7 @@ def decoded_records(chosen: DataFrame, schema_of: Callable[[int], Mapping[str, A
     """
     records = chosen.select("offset", _decoded(_schemas(chosen, schema_of)).alias("record"))
     bodies = map(_member, _BODIES)
-    return records.select("offset", "record.epoch", *(f"record.body.{one}" for one in bodies))
+    return records.select("offset", "record.epoch", *(f"record.body.{body}" for body in bodies))
 
 
 def read_markers(bodies: DataFrame) -> Markers:
@@ -92,8 +92,8 @@ def _schemas(
 ) -> Mapping[int, Mapping[str, Any]]:
     """Return the writer schemas by id."""
     header = F.substring("value", 1, HEADER_BYTES)
-    found = chosen.select(F.hex(header).alias("header")).distinct().collect()
-    ids = sorted(unframe(bytes.fromhex(row["header"]))[0] for row in found)
+    headers = chosen.select(F.hex(header).alias("header")).distinct().collect()
+    ids = sorted(unframe(bytes.fromhex(row["header"]))[0] for row in headers)
     if not ids:
         raise _no_stream()
     return {schema_id: schema_of(schema_id) for schema_id in ids}
@@ -128,26 +128,26 @@ def _stream(bodies: DataFrame) -> tuple[str, ...]:
     started = F.col(_member("StreamStarted"))
     # The first chunk has them; others are empty.
     head = F.when(started["chunk"] == 0, started["filters"])
-    found = bodies.groupBy("epoch").agg(F.max(head).alias("filters")).limit(2).collect()
-    if len(found) > 1:
+    epochs = bodies.groupBy("epoch").agg(F.max(head).alias("filters")).limit(2).collect()
+    if len(epochs) > 1:
         raise MixedEpochs(
             "the progress topic holds two epochs: the stream was reset under this prefix",
             hint="Audit against the topics of the stream that the output was made of",
-            epochs=sorted(row["epoch"] for row in found),
+            epochs=sorted(row["epoch"] for row in epochs),
         )
-    if not found or found[0]["filters"] is None:
+    if not epochs or epochs[0]["filters"] is None:
         raise _no_stream()
-    return tuple(found[0]["filters"])
+    return tuple(epochs[0]["filters"])
 
 
 def _gaps(bodies: DataFrame) -> tuple[PartitionGap, ...]:
-    found = bodies.select(f"{_member('PartitionGap')}.*").where("token IS NOT NULL").distinct()
-    gaps = (PartitionGap(**row.asDict()) for row in found.collect())
+    rows = bodies.select(f"{_member('PartitionGap')}.*").where("token IS NOT NULL").distinct()
+    gaps = (PartitionGap(**row.asDict()) for row in rows.collect())
     return tuple(sorted(gaps, key=lambda gap: (gap.from_us, gap.token)))
 
 
 def _whole_markers(chunks: DataFrame) -> DataFrame:
-    """Return the chunks of markers of which all are there, each once, with the token's `origin`."""
+    """Return the chunks of whole markers, each once, with the token's `origin`."""
     of_record = [name for name in chunks.columns if name not in {"offset", "token", "chunk"}]
     newest = (
         chunks.where("token IS NOT NULL")

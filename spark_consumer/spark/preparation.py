@@ -266,7 +266,9 @@ def begin(
         return
     files.note_start(begin_us)
     if begin_us is not None:
-        cut = sorted(topic for topic, of in kept.items() if any(one.offset for one in of.values()))
+        cut = sorted(
+            topic for topic, of in kept.items() if any(first.offset for first in of.values())
+        )
         log.warning("the beginning is missing", complete_from_us=begin_us, topics=cut)
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _DATA_SOURCES = ("kafka", "avro", "delta")
-"""By the names that Spark looks them up by: a distribution may have classes of its own for them."""
+"""By the names that Spark looks them up by: a distribution may have its own classes for them."""
 
 _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 """Those of Delta's settings without which Spark cannot use it; the others are about speed."""
@@ -159,7 +159,7 @@ def _has_source(spark: SparkSession, name: str) -> bool:
 def _delta_fault(spark: SparkSession) -> str:
     """Return why Delta does not work in a session without its usual settings; empty if it does.
 
-    A distribution with a Delta of its own has other settings, or none.
+    A distribution with its own Delta has other settings, or none.
     """
     with tempfile.TemporaryDirectory(prefix="tidegate-delta-") as folder:
         table = f"delta.`file:{folder}/trial`"
@@ -193,7 +193,7 @@ def require_iceberg_package(*, packages: str, jars: str) -> None:
 
 
 def _no_runtime(line: SparkLine) -> ConfigError:
-    others = [one.minor for one in SPARK_LINES if one.iceberg]
+    others = [line.minor for line in SPARK_LINES if line.iceberg]
     return ConfigError(
         f"Iceberg has no runtime for Spark {line.minor} yet, which the sinks iceberg_… need",
         hint=f"Use Spark {' or '.join(others)}, or name a runtime of your own in packages or jars",
@@ -263,7 +263,7 @@ def _allow_endpoint(spark: SparkSession, options: Mapping[str, str]) -> None:
     url = options.get(_ENDPOINT)
     if url is None:
         return
-    system = spark.sparkContext._jvm.java.lang.System  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no way of its own
+    system = spark.sparkContext._jvm.java.lang.System  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no call for it
     allowed = list(filter(None, (system.getProperty(_ALLOWED) or "").split(",")))
     if url not in allowed:
         system.setProperty(_ALLOWED, ",".join([*allowed, url]))
@@ -276,7 +276,7 @@ def login_classes(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _hint(name: str) -> str:
-    groups = {one.partition(":")[0]: one for one in LOGIN_PACKAGES.values()}
+    groups = {package.partition(":")[0]: package for package in LOGIN_PACKAGES.values()}
     package = next((groups[group] for group in groups if name.startswith(group)), None)
     if package is None:
         return "Stop it and start it with the jar of the class among spark.jars"

@@ -36,7 +36,7 @@ from tidegate.spark_consumer.spark.requirements import is_submitted
 
 _STANDARD_ERROR = 2
 _LINES_MAX = 300
-_OF_LOGS = re.compile(rb"\{|\x1b\[|\d{4}-\d\d-")
+_LOG_LINE = re.compile(rb"\{|\x1b\[|\d{4}-\d\d-")
 """How a line of our log begins: with JSON, or for people with the date, in colour or not."""
 
 _LAST_LINES_S = 2.0
@@ -95,7 +95,7 @@ class _Lines:
         with os.fdopen(source, "rb") as lines:
             for line in lines:
                 with self._lock:
-                    if self._held is None or _OF_LOGS.match(line):
+                    if self._held is None or _LOG_LINE.match(line):
                         self._write(line)
                     else:
                         self._held.append(line)
@@ -196,15 +196,15 @@ def local_session(
     # Python workers would otherwise be whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
-    found = {**_SETTINGS, **DELTA_SESSION_SETTINGS}
+    defaults = {**_SETTINGS, **DELTA_SESSION_SETTINGS}
     if jars:
-        found["spark.jars"] = jars
+        defaults["spark.jars"] = jars
     elif packages:
-        found["spark.jars.packages"] = packages
-        found["spark.jars.excludes"] = LEFT_OUT_PACKAGES
+        defaults["spark.jars.packages"] = packages
+        defaults["spark.jars.excludes"] = LEFT_OUT_PACKAGES
     if java_options:
-        found["spark.driver.extraJavaOptions"] = java_options
-    for name, value in {**found, **(settings or {})}.items():
+        defaults["spark.driver.extraJavaOptions"] = java_options
+    for name, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(name, value)
     try:
         with held_back():
@@ -222,7 +222,7 @@ def local_session(
 
 def _silence(spark: SparkSession, logger: str) -> None:
     """Keep what one of the JVM's loggers says out of standard error."""
-    log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no way of its own
+    log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no call for it
     log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
 
 
@@ -258,7 +258,7 @@ def stopped_before_java(spark: SparkSession, stop: threading.Event) -> Iterator[
     The block has to end soon after `stop` is set, and may stop the session.
     """
     context: Any = spark.sparkContext
-    gateway = context._gateway  # noqa: SLF001 - pyspark has no way of its own
+    gateway = context._gateway  # noqa: SLF001 - pyspark has no call for it
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # has no types
     jvm, hook = gateway.jvm, _Hook(stop)
     hooks = jvm.org.apache.hadoop.util.ShutdownHookManager.get()

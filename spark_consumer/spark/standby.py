@@ -78,7 +78,7 @@ def require_turn(
 
 
 class LeaseKeeper:
-    """Renews a lease on a thread of its own, because a batch may take long.
+    """Renews a lease on its own thread, because a batch may take long.
 
     `failure` is WriterReplaced once another run has taken the checkpoint.
     """

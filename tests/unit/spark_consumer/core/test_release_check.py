@@ -50,7 +50,7 @@ from tidegate.spark_consumer.core.origin_ledger import (
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.core.proof import Fault
 from tidegate.spark_consumer.core.release import BatchStats, Distribution
-from tidegate.spark_consumer.core.release_check import OriginAccount
+from tidegate.spark_consumer.core.release_check import ReleaseCheck
 from tidegate.spark_consumer.core.sums import OriginSum, ReleaseCount, signed_origin, sum_by_origin
 from tidegate.spark_consumer.core.transactions import (
     ALL_WHOLE,
@@ -404,7 +404,7 @@ def test_many_that_are_followed_are_in_a_file_until_another_one_replaces_it():
 
 def test_late_changes_leave_what_had_begun_unjudged():
     state = State("bank", "q", watermark_us=20, origins=OriginLedger(-1, {"t": Followed(0)}))
-    account = OriginAccount(-1, records=False)
+    account = ReleaseCheck(-1, records=False)
     late, in_time = (
         replace(with_marker()[0].plan, after_us=20, late_rows=rows, news=NO_NEWS) for rows in (1, 0)
     )
