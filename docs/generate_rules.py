@@ -1,4 +1,4 @@
-"""Writes which tests show a rule: the column `test` of the pages of rules.
+"""Writes which tests show a rule, the column `test` of the pages of rules, and the table of sinks.
 
 A row whose first cell is `` `name` `` is a rule; `@pytest.mark.rule("name", …)` on a test says that
 the test shows it.  The marks are read from the sources, so that no test is imported or run.
@@ -21,6 +21,7 @@ DOCS = REPOSITORY / "docs"
 PAGES = ("reference/promises.md", "spanner-rules.md", "datastream-rules.md", "sinks.md")
 
 _ROW = re.compile(r"^\| `(?P<name>[\w-]+)` \|(?P<cells>.*)\|(?P<test>[^|]*)\|$", re.MULTILINE)
+_SINKS = re.compile(r"(<!-- generated: sinks -->\n).*?(<!-- end -->)", re.DOTALL)
 _TABLE = re.compile(r"^\| rule \|.* \| test \|\n\| ---.*\n(?:\|.*\n)*", re.MULTILINE)
 
 
@@ -46,7 +47,24 @@ def generated(page: str, tests: Mapping[str, list[str]]) -> str:
         named = "<br>".join(f"`{test}`" for test in tests.get(found["name"], ()))
         return f"| `{found['name']}` |{found['cells']}| {named} |"
 
-    return _TABLE.sub(lambda table: _ROW.sub(row, table[0]), page)
+    page = _TABLE.sub(lambda table: _ROW.sub(row, table[0]), page)
+    return _SINKS.sub(lambda found: f"{found[1]}{_sinks_table()}{found[2]}", page)
+
+
+def without_sinks(page: str) -> str:
+    """Return the page without its table of sinks, which are no rules."""
+    return _SINKS.sub("", page)
+
+
+def _sinks_table() -> str:
+    """Return what each sink of the settings writes, when, and by which writer."""
+    from tidegate.spark_consumer.sinks.kinds import KINDS  # noqa: PLC0415 - imports Spark
+
+    rows = (
+        f"| `{name}` | {kind.rows} | {kind.when} | {kind.writer} |\n"
+        for name, kind in KINDS.items()
+    )
+    return "".join(("| sink | rows | when | writer |\n| --- | --- | --- | --- |\n", *rows))
 
 
 def marks_of(tests: Path) -> Marks:

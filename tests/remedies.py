@@ -116,7 +116,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
     "spark_consumer/sinks/files/datastream.py": (
         "tests/unit/spark_consumer/sinks/datastream/test_sink.py::test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused",
     ),
-    "spark_consumer/sinks/parquet.py": (
+    "spark_consumer/sinks/files/parquet.py": (
         f"{_SINKS}::test_another_query_and_a_checkpoint_behind_are_refused",
     ),
     "spark_consumer/sinks/delta/catalog.py": (
@@ -133,7 +133,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
     "spark_consumer/sinks/merge/by_key.py": (
         f"{_COLUMNS}/test_table_sinks.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
     ),
-    "spark_consumer/sinks/delta/keyed_tables.py": (
+    "spark_consumer/sinks/delta/tables.py": (
         f"{_SINKS}::test_another_query_and_a_checkpoint_behind_are_refused",
     ),
     "spark_consumer/sinks/spark_types.py": (
@@ -260,7 +260,7 @@ RESTARTED: Mapping[str, str] = dict.fromkeys(
         "spark_consumer/checkpoint/whole_files.py",
         "spark_consumer/checkpoint/storage.py",
         "spark_consumer/checkpoint/store_access.py",
-        "spark_consumer/sinks/iceberg/java_table.py",
+        "spark_consumer/sinks/iceberg/catalog.py",
         "spark_consumer/sinks/kafka/output_topic.py",
         "spark_consumer/sinks/kafka/topics.py",
         "spark_consumer/spark/auditing.py",
@@ -332,11 +332,8 @@ BY_VALUE = frozenset(
         "spark_consumer/notebook/releases.py",
         "spark_consumer/sinks/files/events.py",
         "spark_consumer/sinks/delta/as_of.py",
-        "spark_consumer/sinks/delta/catalog.py",
         "spark_consumer/sinks/delta/layout.py",
         "spark_consumer/sinks/function.py",
-        "spark_consumer/sinks/iceberg/place.py",
-        "spark_consumer/sinks/kafka/topics.py",
         "spark_consumer/spark/audit_markers.py",
         "spark_consumer/spark/requirements.py",
         "spark_consumer/spark/sink_factory.py",

@@ -22,11 +22,10 @@ from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.decoding import decode_changes
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
-from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
+from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
-from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+from tidegate.spark_consumer.sinks.kinds import changelog_sink, iceberg_changelog_sink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.port import CollectedTable, Release
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
@@ -91,9 +90,9 @@ def _measured(spark: Any, folder: str, options: argparse.Namespace) -> list[dict
 
     place = IcebergPlace.of(output("iceberg"), prefix="bench")
     sinks: dict[str, Any] = {
-        "changelog, delta-rs": DeltaChangelogSink(spark, output("a"), direct=direct("a")),
-        "changelog, Spark": DeltaChangelogSink(spark, output("b")),
-        "iceberg_changelog": IcebergChangelogSink(spark, output("iceberg"), place),
+        "changelog, delta-rs": changelog_sink(spark, output("a"), direct=direct("a")),
+        "changelog, Spark": changelog_sink(spark, output("b")),
+        "iceberg_changelog": iceberg_changelog_sink(spark, output("iceberg"), place),
         "mirror, delta-rs": DeltaMirrorSink(spark, output("a"), direct=direct("a")),
         "mirror, Spark": DeltaMirrorSink(spark, output("b")),
         "iceberg_mirror": IcebergMirrorSink(spark, output("iceberg"), place),

@@ -34,8 +34,9 @@ from tidegate.spark_consumer.library.settings import (
     require_function,
     require_option,
 )
-from tidegate.spark_consumer.sinks.delta.transactions_sink import TRANSACTIONS
+from tidegate.spark_consumer.sinks.append import TRANSACTIONS
 from tidegate.spark_consumer.sinks.files.datastream import DATASTREAM_FILES
+from tidegate.spark_consumer.sinks.files.parquet import PARQUET, PARQUET_TRANSACTIONS
 from tidegate.spark_consumer.sinks.function import (
     BatchChanges,
     BatchFunctionSink,
@@ -44,8 +45,6 @@ from tidegate.spark_consumer.sinks.function import (
     ReleasedChanges,
 )
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
-from tidegate.spark_consumer.sinks.parquet import PARQUET
-from tidegate.spark_consumer.sinks.parquet_transactions import PARQUET_TRANSACTIONS
 from tidegate.spark_consumer.sinks.port import Sink
 from tidegate.spark_consumer.spark.query import build_query
 from tidegate.spark_consumer.spark.requirements import require_session

@@ -57,6 +57,14 @@ _FAIL_FAST = {"mode": "FAILFAST"}
 _CALENDAR = {"datetimeRebaseMode": "CORRECTED"}
 """That of Avro itself, whatever the session's settings are."""
 
+_PERMISSIVE = {"mode": "PERMISSIVE"}
+
+_IS_READ = "tidegate_is_read"
+"""A field that no writer has, with a default: true in every record that could be decoded.
+
+Spark gives a record of nulls where it could not, and a key may be of nulls alone.
+"""
+
 
 def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> DataFrame:
     """Return a table's changes in `CHANGE_COLUMNS`; rows without a value (tombstones) are left out.
@@ -243,15 +251,6 @@ def _value(options: Mapping[str, str]) -> Column:
         jvm.org.apache.spark.sql.types.DataTypes.createMapType(text, text, False),  # noqa: FBT003 - Spark's own
     )
     return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(literal))
-
-
-_PERMISSIVE = {"mode": "PERMISSIVE"}
-
-_IS_READ = "tidegate_is_read"
-"""A field that no writer has, with a default: true in every record that could be decoded.
-
-Spark gives a record of nulls where it could not, and a key may be of nulls alone.
-"""
 
 
 def why_unreadable(schemas: TopicSchemas) -> Column:

@@ -81,7 +81,6 @@ class ReleasedChanges(_Tables):
     """
 
     def __init__(self, release: Release) -> None:
-        """Take the release."""
         super().__init__(release.tables.values(), ("ordinal",))
         self.number = release.number
         self.query_id = release.query_id
@@ -98,7 +97,6 @@ class BatchChanges(_Tables):
     """
 
     def __init__(self, batch: HandedBatch) -> None:
-        """Take the batch."""
         super().__init__(batch.tables.values(), KAFKAS_ORDER)
         self.number = batch.number
         self.query_id = batch.query_id
@@ -177,7 +175,9 @@ class BatchFunctionSink:
 
     def take(self, batch: HandedBatch) -> None:
         """Call the function; raises what it raises."""
-        frames = [with_variants(one, BATCH_FIELDS) for one in batch.tables.values() if one.rows]
+        frames = [
+            with_variants(table, BATCH_FIELDS) for table in batch.tables.values() if table.rows
+        ]
         if frames:
             changes = reduce(DataFrame.unionByName, frames)
             order = ("table", *KAFKAS_ORDER)

@@ -7,8 +7,8 @@ watermark has passed it.
   at once, and before anything of the batch is released.  Each change is in one batch.
 - The changes of a key come in Kafka's order: by `offset` within a topic partition, in ascending
   batches.  That is their commit order, except for changes that an operator has put back, and for
-  rows that were read on demand: these stand in a topic of their own, so that a row as of a time T
-  may come after changes of its key behind T, also in a later batch.  `order_key` has the order.
+  rows that were read on demand: these have their own topic, so that a row as of a time T may come
+  after changes of its key that are later than T, also in a later batch.  `order_key` has the order.
   Changes of several keys, tables and transactions come in no order, and a transaction may be in
   several batches.  A record that repeats a change is there too, with the same `order_key`.
 - After a kill the interrupted batch is handed over again: same number, same rows.  A sink that

@@ -37,6 +37,9 @@ _FIRST = f"{MANIFEST_FOLDER}/_first"
 A listing leaves it out by its name.
 """
 
+_VACUUMED = "_releases/_vacuumed"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class ManifestWriter(Protocol):
     """Where manifests are written."""
@@ -51,6 +54,34 @@ class ManifestWriter(Protocol):
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files; missing ones are no error."""
+        ...
+
+
+class OutputFiles(ManifestWriter, Protocol):
+    """The output, as far as sinks of files need it."""
+
+    def path(self, name: str) -> str:
+        """Return the whole path of a name, for Spark's writers."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, sorted; empty if it does not exist."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's bytes, or None if there is no such file."""
+        ...
+
+    def written_ms(self, name: str) -> int | None:
+        """Return when a file was written last; None without it."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write or replace a file, whole or not at all."""
+        ...
+
+    def create_json(self, name: str, content: object) -> bool:
+        """Write a file if it does not exist; return whether this call wrote it."""
         ...
 
 
@@ -83,9 +114,9 @@ class Manifest:
 
     @property
     def mirror_release(self) -> int | None:
-        """The release that the mirrors stand at; None without a mirror.
+        """The release that the mirrors have; None without a mirror.
 
-        Raises SchemaError if they stand at different ones.
+        Raises SchemaError if they have different ones.
         """
         found = {
             self.release if version.release is None else version.release
@@ -179,8 +210,8 @@ def first_manifest(files: JsonFiles) -> int:
 def newest_manifest(files: JsonFiles, *, watermark_us: int) -> Manifest | None:
     """Return the newest kept release whose `through_us` is at most `watermark_us`, or None.
 
-    A hundred thousand releases cost some thirty small reads.  They are listed only where somebody
-    else has deleted some.
+    A hundred thousand releases cost some thirty small reads.  They are listed only where another
+    program has deleted some.
     """
     while True:
         first = first_manifest(files)
@@ -224,10 +255,6 @@ def _version_content(version: TableVersion) -> dict[str, Any]:
 
 def _table_version(content: Mapping[str, Any]) -> TableVersion:
     return TableVersion(**{**content, "left_out": tuple(content.get("left_out", ()))})
-
-
-_VACUUMED = "_releases/_vacuumed"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

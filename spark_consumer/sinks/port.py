@@ -1,6 +1,6 @@
 """The port between the gate and its outputs: what a sink receives, and what it guarantees.
 
-To write a sink, implement `Sink` and hand it to the query under a name of its own.
+To write a sink, implement `Sink` and hand it to the query under a unique name.
 
 - The gate calls `open` once, then `write` for each release, in ascending order of their numbers and
   never two at once.  A release counts as published only when every sink has returned from `write`.
@@ -11,7 +11,7 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
   with the same rows; a sink must accept either order.
 - Rows arrive decoded, deduplicated and complete.  Order is the `ordinal` column: dense from 0 over
   all tables of the release, in commit order.  A frame's rows may come in any order.
-- A sink that wants the changes as they stand in Kafka calls `Release.source_records`: bytes, in the
+- A sink that wants the changes as they are in Kafka calls `Release.source_records`: bytes, in the
   order of the ordinals, over all tables.  Nothing is read or copied for sinks that do not.
 - Frames are valid until `write` returns.  Where a release has several sinks, frames are persisted:
   reading one twice decodes it once.
@@ -212,13 +212,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table as it is after a release.
+    """A table after a release.
 
     `path` is relative to the output.  `version` is the version that this release made, or the last
     one before it if the release changed nothing.  `rows` counts what this release appended; None
-    where that is no meaningful number.  `left_out` says what the table lacks because the change
+    where that number has no meaning.  `left_out` says what the table lacks because the change
     stream leaves it out: `column <name>`, or an option of the stream.  `release` is the release
-    that a mirror stands at; None: the one that this is the version of.
+    that a mirror has; None: the release of this version.
     """
 
     path: str

@@ -27,7 +27,7 @@ from tidegate.spark_consumer.sinks.manifest import (
 from tidegate.spark_consumer.sinks.port import Merge, MergingSink, Release, Sink, TableVersion
 
 _NOTHING = -1
-"""Where a mirror stands before its first merge."""
+"""The release of a mirror before its first merge."""
 
 
 def write_release(
@@ -44,7 +44,7 @@ def write_release(
 ) -> Iterator[str]:
     """Write a release and its manifest; yields the name of each step before the step.
 
-    `behind` are mirrors that do not take this release, and the one that they stand at.
+    `behind` are mirrors that do not take this release, and the release that they have.
     `mismatches` is how many contradictions it is written with, `gaps` what the output lacks.
     `settings_of` sets what a sink's session has while it writes.
 
@@ -110,7 +110,7 @@ def merge_mirrors(
             versions = mirror.merge(
                 Merge(plan.query_id, plan.batch, after, step.through, through_us, tables=known)
             )
-        else:  # it stands where another one joins it
+        else:  # it has the release already, and another one joins it
             versions = mirror.versions(step.through, known.values())
         _add(merged, mirror.name, _standing_at(step.through, versions))
     yield "manifest"

@@ -10,7 +10,7 @@ than Spark can have is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 
@@ -60,13 +60,13 @@ _JSON = {
     "ignoreNullFields": "false",
 }
 _ONE_TASK_MAX = 100_000
-"""So many rows are sorted by one task, about; no more need no range partitioning and its job."""
+"""About how many rows one task sorts; fewer rows save the range partitioning and its job."""
 
 TRANSACTION_BYTES_MAX = 256 * 1024**2
 """As bytes in Kafka.  As text they are several times as long, and a row of Spark's has 2 GB
 at most."""
 
-_WIDE_ROWS = {
+WIDE_ROWS: Mapping[str, str] = {
     # By default a task keeps 128 transactions in Java's memory before it sorts them; from the
     # second one on it sorts, and holds one.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1",
@@ -82,7 +82,7 @@ def wide_rows(spark: SparkSession) -> Iterator[None]:
 
     `spark` is the session of the release's tables.
     """
-    with session_settings(spark, _WIDE_ROWS):
+    with session_settings(spark, WIDE_ROWS):
         yield
 
 
@@ -91,7 +91,9 @@ def changes_of(release: Release, spark: SparkSession) -> DataFrame:
 
     `spark` makes the frame of a release without a change.
     """
-    frames = [with_variants(one, CHANGE_FIELDS) for one in release.tables.values() if one.rows]
+    frames = [
+        with_variants(table, CHANGE_FIELDS) for table in release.tables.values() if table.rows
+    ]
     if not frames:
         return spark.createDataFrame([], CHANGE_FIELDS)
     return in_order(reduce(DataFrame.unionByName, frames), rows=release.rows)
@@ -115,7 +117,7 @@ def json_transactions_of(release: Release, spark: SparkSession) -> DataFrame:
     TransactionTooLarge.
     """
     _require_rows(release)
-    frames = [_as_json(one) for one in release.tables.values() if one.rows]
+    frames = [_as_json(table) for table in release.tables.values() if table.rows]
     if not frames:
         return spark.createDataFrame([], TRANSACTION_FIELDS)
     return _grouped(reduce(DataFrame.unionByName, frames), rows=release.rows)
@@ -123,12 +125,12 @@ def json_transactions_of(release: Release, spark: SparkSession) -> DataFrame:
 
 def _require_rows(release: Release) -> None:
     """Raise TransactionTooLarge if a transaction cannot be a row: one Spark job, or none."""
-    changed = [one for one in release.tables.values() if one.rows]
+    changed = [table for table in release.tables.values() if table.rows]
     if release.rows <= _ONE_TASK_MAX or not changed:
         return
     place = ("commit_timestamp", "server_transaction_id")
     changes = reduce(
-        DataFrame.unionByName, (one.frame.select(*place, "value_bytes") for one in changed)
+        DataFrame.unionByName, (table.frame.select(*place, "value_bytes") for table in changed)
     )
     sums = changes.groupBy(*place).agg(
         F.sum("value_bytes").alias("bytes"), F.count("*").alias("changes")
@@ -178,21 +180,21 @@ def in_order(frame: DataFrame, *, rows: int, by: Sequence[str] = ("ordinal",)) -
     return frame.coalesce(1).sortWithinPartitions(*by)
 
 
-def with_variants(one: AnyTable, fields: str) -> DataFrame:
+def with_variants(table: AnyTable, fields: str) -> DataFrame:
     """Return a table's rows in these columns, with its name, and keys and values as VARIANTs."""
-    columns = {"table": F.lit(one.schemas.table)} | {
+    columns = {"table": F.lit(table.schemas.table)} | {
         name: F.to_variant_object(name) for name in _VARIANTS
     }
     names = [field.split()[0] for field in fields.split(", ")]
-    return one.frame.select(*(columns.get(name, F.col(name)).alias(name) for name in names))
+    return table.frame.select(*(columns.get(name, F.col(name)).alias(name) for name in names))
 
 
-def _as_json(one: AnyTable) -> DataFrame:
-    columns = {"table": F.lit(one.schemas.table)} | {
+def _as_json(table: AnyTable) -> DataFrame:
+    columns = {"table": F.lit(table.schemas.table)} | {
         name: F.to_json(name, _JSON) for name in _VARIANTS
     }
     names = ("release", "commit_timestamp", "server_transaction_id", *_OF_A_CHANGE)
-    return one.frame.select(*(columns.get(name, F.col(name)).alias(name) for name in names))
+    return table.frame.select(*(columns.get(name, F.col(name)).alias(name) for name in names))
 
 
 def _by_ordinal(left: Column, right: Column) -> Column:

@@ -19,7 +19,7 @@ from tidegate.schemas.wire_format import HEADER_BYTES, unframe
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name, row_columns
 from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UndecodableRecord, UnknownSchema
 
-# What fastavro raises for bytes that are not of the schema: it has no error of its own for that.
+# Errors of fastavro for bytes that do not fit the schema: it has no specific error for that.
 _NOT_OF_THE_SCHEMA = (
     ArithmeticError,
     AttributeError,

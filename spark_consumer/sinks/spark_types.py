@@ -39,7 +39,6 @@ _PLAIN: Mapping[str, DataType] = {
     "string": StringType(),
 }
 
-
 _LOGICAL: Mapping[str, DataType] = {"date": DateType(), "timestamp-micros": TimestampType()}
 
 
@@ -81,7 +80,7 @@ def change_type(schemas: TopicSchemas) -> StructType:
 def _type(avro: Any, named: dict[str, DataType]) -> DataType:
     """Return the type of an Avro schema; `named` collects the records, for references."""
     if isinstance(avro, list):
-        (branch,) = (one for one in avro if one != "null")
+        (branch,) = (option for option in avro if option != "null")
         return _type(branch, named)
     if isinstance(avro, str):
         if (kind := named.get(avro.rpartition(".")[2]) or _PLAIN.get(avro)) is not None:

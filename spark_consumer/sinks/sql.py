@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any
 from tidegate.spark_consumer.errors import CountsMissing
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+
+NOT_COMPILED: Mapping[str, str] = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""A few rows are read sooner than the code for them is made and compiled."""
+
+_FEW_ROWS = 1_000
+
+_PATIENCE_S = 60.0
+_LOOK_EVERY_S = 0.005
 
 
 def quoted(*names: str) -> str:
@@ -31,15 +43,6 @@ def text_literal(text: str) -> str:
     """Return a text for Spark, in which a backslash escapes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
-
-
-NOT_COMPILED: Mapping[str, str] = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""A few rows are read sooner than the code for them is made and compiled."""
-
-_FEW_ROWS = 1_000
 
 
 def for_rows(rows: int) -> Mapping[str, str]:
@@ -70,10 +73,6 @@ def set_all(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
             spark.conf.set(name, value)
 
 
-_PATIENCE_S = 60.0
-_LOOK_EVERY_S = 0.005
-
-
 def observed(
     observation: Observation,
     *,
@@ -101,3 +100,12 @@ def observed(
 def free(checkpointed: DataFrame) -> None:
     """Free a local checkpoint now, not at the next garbage collection."""
     checkpointed._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001, FBT003
+
+
+def checkpointed(frame: DataFrame, **counts: Column) -> tuple[DataFrame, dict[str, Any]]:
+    """Compute a frame once, with counts over its rows; `free` frees it."""
+    from pyspark.sql import Observation  # noqa: PLC0415 - where Spark runs
+
+    seen = Observation()
+    columns = (count.alias(name) for name, count in counts.items())
+    return frame.observe(seen, *columns).localCheckpoint(eager=True), observed(seen)

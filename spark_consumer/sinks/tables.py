@@ -1,26 +1,28 @@
 """Parts that tables of all formats share: their port, their types, and writing several at once.
 
 A table's owner may have set something that refuses our writes: a table for appends only, or a
-constraint.  Delta and delta-rs report it, and neither passes by itself, since each run would end
-with the same error.  So the error names it, and says what to change.
+constraint.  Each run would end with the same error of Delta or delta-rs.  So our error names the
+cause, and says what to change.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.sinks.port import AnyTable
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.port import AnyTable, Release, TableVersion
 from tidegate.spark_consumer.sinks.sql import for_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -29,6 +31,12 @@ _CONSTRAINT = re.compile(
     r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\W.*?CHECK constraint (.{1,300}?) violated", re.DOTALL
 )
 """The text also has the row's values; the constraint alone is shown."""
+
+_REWRITTEN_FILE_BYTES = 64 * 1024**2
+_REWRITTEN_FILE_ROWS = 100_000
+
+_TABLES_AT_ONCE = 2
+"""Most of a small commit is spent waiting for the driver: a second table costs little."""
 
 
 @contextmanager
@@ -63,15 +71,8 @@ def named_refusals(topic: str) -> Iterator[None]:
         ) from failure
 
 
-_REWRITTEN_FILE_BYTES = 64 * 1024**2
-_REWRITTEN_FILE_ROWS = 100_000
-
-_TABLES_AT_ONCE = 2
-"""Most of a small commit is spent waiting for the driver: a second table costs little."""
-
-
 def for_each_table(
-    spark: SparkSession, topics: Sequence[str], write: Callable[[str], None]
+    spark: SparkSession, topics: Sequence[str], write: Callable[[str], object]
 ) -> None:
     """Call `write` for every table, two at once; raises the first error when all have ended.
 
@@ -98,7 +99,7 @@ def for_each_table(
 
 def fold_settings(files: int, tables: Iterable[AnyTable]) -> dict[str, str]:
     """Return the settings in which the changes of tables are folded for MERGEs into some files."""
-    rows = max(one.rows for one in tables)
+    rows = max(table.rows for table in tables)
     return {"spark.sql.shuffle.partitions": str(files), **for_rows(rows)}
 
 
@@ -131,8 +132,75 @@ class Commit:
         """Name of Delta's own transaction identifier (`txnAppId`); its version is the release."""
         return f"{self.query_id}/{self.sink}"
 
+    @classmethod
+    def of_batch(cls, batch: HandedBatch, sink: str) -> Commit:
+        """Return what the commits of a batch state: they have the numbers of batches."""
+        return cls(batch.query_id, sink, batch.number, batch.watermark_us)
+
     def _text(self, rest: Mapping[str, int]) -> str:
         return json.dumps({"tidegate": {"query_id": self.query_id, "sink": self.sink, **rest}})
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Rows of a release, or of a batch, for one table of an output.
+
+    `topic` names them in errors, and `sources` says how many changes of each source table they
+    hold; `is_counted` whether manifests name that number.  `changes` has the same rows in memory,
+    where they are few.
+    """
+
+    topic: str
+    table: str
+    spark: SparkSession
+    schema: Callable[[], StructType]
+    frame: Callable[[], DataFrame]
+    sources: Mapping[str, int]
+    changes: Sequence[Mapping[str, Any]] | None = None
+    is_counted: bool = True
+
+    @property
+    def rows(self) -> int:
+        """Number of changes."""
+        return sum(self.sources.values())
+
+
+class RowWriter(ABC):
+    """The output of one sink, in tables or in files."""
+
+    @abstractmethod
+    def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
+        """Refuse rows of another query, or ahead of this one's checkpoint, with ConfigError.
+
+        Raises TableMissing if a table that the newest manifest names is not there, or is older.
+        """
+
+    @abstractmethod
+    def begin(self, rows: TableRows, *, commit: Commit) -> None:
+        """Prepare the output for rows, before any of the release is appended.
+
+        Raises SchemaError for a column whose type changed.
+        """
+
+    @abstractmethod
+    def append(self, rows: TableRows, *, commit: Commit) -> bool:
+        """Append rows at once, unless the output has them; return whether this call did."""
+
+    @abstractmethod
+    def versions(self, rows: TableRows, *, commit: Commit) -> dict[str, TableVersion]:
+        """Return the version that has the rows, by source table."""
+
+    def staging(self, spark: SparkSession, *, commit: Commit) -> AbstractContextManager[None]:  # noqa: ARG002 - of others
+        """Set what `append` needs within the block; all tables of a release share it."""
+        return nullcontext()
+
+    def heads(self) -> dict[str, int]:
+        """Return the newest version of each table that was read, by its path in the output."""
+        return {}
+
+    def batch_versions(self, spark: SparkSession, release: Release) -> dict[str, TableVersion]:  # noqa: ARG002 - of others
+        """Return each table's version after the release's batch, of the tables that exist."""
+        return {}
 
 
 class TableLog(Protocol):
@@ -149,29 +217,44 @@ class TableLog(Protocol):
         """Return the table's version after a release that it has."""
 
 
-class OpenedTables(Protocol):
-    """Tables that are checked before anything is written."""
+class LoggedTables(RowWriter):
+    """Tables, each with a log of the releases that it holds."""
 
-    def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
-        """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
-
-
-class MergedTables(OpenedTables, Protocol):
-    """The tables of one sink, by source table."""
-
+    @abstractmethod
     def path(self, table: str) -> str:
         """Return what a manifest names a table."""
 
+    @abstractmethod
     def log(self, spark: SparkSession, table: str) -> TableLog:
-        """Return a table's log; the table may not exist."""
+        """Return a table's log, loaded once; the table may not exist."""
 
+    @abstractmethod
     def columns(self, spark: SparkSession, table: str) -> tuple[str, ...]:
         """Return the names of a table's columns, none if it does not exist."""
 
+    @abstractmethod
     def prepare(
         self, spark: SparkSession, table: str, *, schema: StructType, commit: Commit
     ) -> None:
-        """Create the table, or add the columns that it lacks; SchemaError for another type."""
+        """Create the table, or add the columns that it lacks; cheap when it fits.
+
+        Raises SchemaError if a column exists with another type, and TableMissing if the table was
+        deleted since the last release.
+        """
+
+    def begin(self, rows: TableRows, *, commit: Commit) -> None:
+        """Prepare the table, unless it is there and gets no row."""
+        if rows.rows or not self.log(rows.spark, rows.table).exists:
+            self.prepare(rows.spark, rows.table, schema=rows.schema(), commit=commit)
+
+    def versions(self, rows: TableRows, *, commit: Commit) -> dict[str, TableVersion]:
+        """Return the table's version at the release, for each source table."""
+        path = self.path(rows.table)
+        version = self.log(rows.spark, rows.table).version_at(commit.release)
+        return {
+            source: TableVersion(path, version, count if rows.is_counted else None)
+            for source, count in rows.sources.items()
+        }
 
 
 def files_of_merge(size: int, rows: int) -> int:

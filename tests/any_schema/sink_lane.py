@@ -24,12 +24,11 @@ from tests.any_schema.readers import ICEBERG_READERS, READERS
 from tests.any_schema.release import release_of
 from tests.any_schema.values import plain_key
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
-from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
+from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
-from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+from tidegate.spark_consumer.sinks.kinds import changelog_sink, iceberg_changelog_sink
 from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.sql import session_settings
@@ -63,9 +62,9 @@ _WITH_HISTORY = frozenset((3, 7, 10, 13, 22, 56))
 _WITH_COMPACTION = frozenset((3, 5, 22))
 _WITH_ICEBERG = frozenset((20,))
 
-_DELTA = (DeltaChangelogSink, DeltaMirrorSink, DeltaHistorySink)
+_DELTA = (changelog_sink, DeltaMirrorSink, DeltaHistorySink)
 _ICEBERG_SHARE = 0.15
-_ICEBERG = (IcebergChangelogSink, IcebergMirrorSink)
+_ICEBERG = (iceberg_changelog_sink, IcebergMirrorSink)
 
 
 @dataclass
@@ -139,7 +138,7 @@ def sink_world(
         is_drawn = seed in _WITH_ICEBERG
         merging = DeltaHistorySink if seed in _WITH_HISTORY else DeltaMirrorSink
         is_compacted = seed in _WITH_COMPACTION
-    sinks: tuple[type[Any], ...] = _DELTA if is_long else (DeltaChangelogSink, merging)
+    sinks: tuple[type[Any], ...] = _DELTA if is_long else (changelog_sink, merging)
     if is_drawn if is_iceberg is None else is_iceberg:
         sinks, by_spark = _ICEBERG, by_spark if is_long else (False, True, False)
     shape = {"tables": 1, "transactions": 3, "columns_max": 12, "stages": len(by_spark), **shape}

@@ -16,7 +16,7 @@ from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.direct import files
 from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 from tidegate.spark_consumer.sinks.files.datastream import BegunReleases
-from tidegate.spark_consumer.sinks.iceberg.java_table import JavaTable
+from tidegate.spark_consumer.sinks.iceberg.catalog import JavaTable
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import SnapshotLog
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink
 from tidegate.spark_consumer.sinks.merge import by_key

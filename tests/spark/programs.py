@@ -23,8 +23,9 @@ from pyspark.sql import SparkSession
 from tidegate.spark_consumer.batch.releases import decoded_release
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.core.plan import ReleaseBounds
-from tidegate.spark_consumer.sinks.delta import changelog
+from tidegate.spark_consumer.sinks import append
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.spark.requirements import is_submitted
 from tidegate.spark_consumer.spark.session import (
     local_session,
@@ -99,8 +100,8 @@ def cluster(master: str, folder: str, jars: str) -> None:
     chance.shuffle(rows)
     cuts_us = () if master.startswith("local[") else (300, 700, 1_000)
     bounds = ReleaseBounds(0, 0, CHANGES, (), cuts_us=cuts_us)
-    changelog._ROWS_OF_SEVERAL_FILES = 1
-    sink = changelog.DeltaChangelogSink(spark, f"{folder}/out")
+    append._ROWS_OF_SEVERAL_FILES = 1
+    sink = changelog_sink(spark, f"{folder}/out")
     sink.open(query_id="q", release_max=0)
     fresh = spark.createDataFrame(rows, GATE_SCHEMA).repartition(3)
     made = SegmentFiles(spark, f"{folder}/segments").release(fresh, bounds, reads=())

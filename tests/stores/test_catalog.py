@@ -13,7 +13,7 @@ from tests.spark.sinks.conftest import Lake
 from tests.spark.sinks.sink_cases import KeptSink, expected
 from tests.stores.servers import CONNECTOR
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace
 from tidegate.spark_consumer.spark.requirements import require_iceberg
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

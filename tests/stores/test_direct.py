@@ -8,10 +8,10 @@ from deltalake.exceptions import DeltaError
 from tests.spark.sinks.delta.test_direct_way import FOLDERS, assert_equal, history
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.tables import Commit
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 def sinks(spark, output):
     direct = find_direct_way(output, rows_max=100, access=Storage(spark, output).access())
     assert direct is not None
-    both = [sink(spark, output, direct=direct) for sink in (DeltaChangelogSink, DeltaMirrorSink)]
+    both = [sink(spark, output, direct=direct) for sink in (changelog_sink, DeltaMirrorSink)]
     for sink in both:
         sink.open(query_id="query-1", release_max=100)
     return both

@@ -46,6 +46,11 @@ _SINKS = ("changelog", "mirror", "incomplete", "history", "history_incomplete")
 _BY_KEY = (CHANGELOG_BY_KEY, MIRROR_BY_KEY)
 """Sinks likewise whose commits have the numbers of batches, which prove no release."""
 
+_HINT = "Start with a new output and a new checkpoint"
+
+_PROVING = frozenset({CHANGELOG, MIRROR, HISTORY})
+"""Sinks of Delta, whose tables have a history; any other one counts as a sink that joins then."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdoptedChange:
@@ -116,9 +121,6 @@ def _accept(spark: SparkSession, log: CommitLog, *, query_id: str, sink: str) ->
         )
 
 
-_HINT = "Start with a new output and a new checkpoint"
-
-
 def prove_output(
     manifest: Manifest | None,
     logs: Mapping[tuple[str, str], CommitLog],
@@ -166,7 +168,7 @@ def _mirror_cut(
     logs: Mapping[tuple[str, str], CommitLog],
     manifest_of: Callable[[int], Manifest | None],
 ) -> Manifest | None:
-    """Return the manifest of the release that the mirrors stand at, None if that is the newest.
+    """Return the manifest of the release that the mirrors have, None if that is the newest.
 
     A merge takes everything up to the newest manifest, and until it is done no later release is
     written to mirrors: they hold nothing else after their cut.
@@ -243,10 +245,6 @@ def _sinks_of(manifest: Manifest) -> tuple[str, ...]:
     if not names:
         raise _unproven("the newest manifest names no Delta table", release=manifest.release)
     return tuple(names)
-
-
-_PROVING = frozenset({CHANGELOG, MIRROR, HISTORY})
-"""Sinks of Delta, whose tables have a history; any other one counts as a sink that joins then."""
 
 
 def _unproven(message: str, **fields: Any) -> ConfigError:

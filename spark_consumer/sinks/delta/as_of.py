@@ -62,7 +62,7 @@ def as_of(
 
     `output` is a folder, or the schema that a query registered the tables in (`catalog_schema`).
     `time` is a datetime with a time zone, the same as text (ISO 8601), or microseconds since 1970.
-    The tables agree with each other: a transaction is in all of them or in none.  They stand at a
+    The tables agree with each other: a transaction is in all of them or in none.  They are of a
     release that ended at or before `time`, which may be an older one than the newest such release:
     the setting `mirror_interval_ms` says by how much.  `sink` is `mirror`, or `iceberg_mirror` for
     the mirrors in Iceberg tables.  Raises ConfigError for a time without a time zone, for text that

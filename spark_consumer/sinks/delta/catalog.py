@@ -43,6 +43,8 @@ SCHEMAS = {MIRROR: "", CHANGELOG: "_changelog", HISTORY: "_history"}
 _SCHEMA = re.compile(r"\w+(\.\w+)*")
 _CAUSE_MAX = 300
 
+_LOCATION = re.compile(r"^Location: (.+)$", re.MULTILINE)
+
 
 class CatalogNames:
     """The names of one output's tables below a schema, `<schema>` or `<catalog>.<schema>`.
@@ -52,7 +54,6 @@ class CatalogNames:
     """
 
     def __init__(self, spark: SparkSession, schema: str) -> None:
-        """Take the session whose catalog it is."""
         self._spark = spark
         self._schema = schema
         self._registered: set[tuple[str, str]] = set()
@@ -132,7 +133,7 @@ def location_of(spark: SparkSession, name: str) -> str | None:
     if not spark.catalog.tableExists(quoted_name(name)):
         return None
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED {quoted_name(name)}").collect()
-    # What describes the table comes after its columns, of which one may be called Location.
+    # What describes the table comes after its columns, and one of these may be called Location.
     found = [row["data_type"] for row in rows if row["col_name"] == "Location"]
     return str(found[-1]) if found else ""
 
@@ -157,14 +158,11 @@ def _refused(
     return UnreachableError(message, hint=hint, cause=cause, **fields)
 
 
-_LOCATION = re.compile(r"^Location: (.+)$", re.MULTILINE)
-
-
 def output_of(spark: SparkSession, place: str) -> str:
     """Return the folder of an output, which may be named by the schema of its mirrors.
 
-    A text with a slash or a colon is a folder, and so is one that is no schema with tables of an
-    output.  Raises ConfigError for a text that is both, and for a schema with several outputs.
+    A text with a slash or a colon is a folder, and so is one that names no schema with tables of
+    an output.  Raises ConfigError for a text that is both, and for a schema with several outputs.
     """
     if not is_schema(place):
         return place

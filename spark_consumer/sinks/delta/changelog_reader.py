@@ -1,9 +1,9 @@
 """Several releases of the changelog read again, for a mirror that takes them at once.
 
-A release's rows stay in the changelog, so a mirror that is behind needs nothing else, however long
-it was: neither the run that released them, nor Kafka.  They are compared with what the changelog's
+A release's rows stay in the changelog, so a mirror that lacks releases needs nothing else, however
+many: neither the run that released them, nor Kafka.  They are compared with what the changelog's
 own commits have added; where others have changed its rows and `adopt` accepted that, the mirror
-takes the rows as they are.
+takes the changed rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class ChangelogReader:
     def __init__(
         self, spark: SparkSession, output: str, *, direct: DirectWay | None = None
     ) -> None:
-        """Take the output's address, and how few changes are read without Spark."""
         self._spark = spark
         self._output = output.rstrip("/")
         self._direct = direct
@@ -64,14 +63,14 @@ class ChangelogReader:
         Ordinals number the changes in commit order, with gaps.  Raises ChangesNotConserved if the
         changelog lacks changes, or has too many.
         """
-        tables = {name: self._table(one, merge) for name, one in merge.tables.items()}
+        tables = {name: self._table(table, merge) for name, table in merge.tables.items()}
         return Release(
             number=merge.through,
             after_us=merge.through_us,
             through_us=merge.through_us,
             query_id=merge.query_id,
             batch=merge.batch,
-            rows=sum(one.rows for one in tables.values()),
+            rows=sum(table.rows for table in tables.values()),
             tables=tables,
         )
 
@@ -106,10 +105,10 @@ class ChangelogReader:
         if found is None:
             return None
         changes = [
-            {**one, "ordinal": _place(one["release"] - merge.after - 1, one["ordinal"])}
-            for one in found
+            {**row, "ordinal": _place(row["release"] - merge.after - 1, row["ordinal"])}
+            for row in found
         ]
-        changes.sort(key=lambda one: one["ordinal"])
+        changes.sort(key=lambda row: row["ordinal"])
         frame = lambda: self._frame(schemas, merge)  # noqa: E731 - a callback
         return CollectedTable(self._spark, frame, changes, schemas)
 
@@ -143,8 +142,8 @@ def _place(release: int, ordinal: int) -> int:
 def _rows_added(commits: Sequence[WrittenCommit]) -> int | None:
     """Return how many rows the commits have added, None if one of them does not say."""
     found = [
-        next((one.metrics[name] for name in _ROWS_ADDED if name in one.metrics), None)
-        for one in commits
+        next((commit.metrics[name] for name in _ROWS_ADDED if name in commit.metrics), None)
+        for commit in commits
     ]
     return None if None in found else sum(int(rows or 0) for rows in found)
 

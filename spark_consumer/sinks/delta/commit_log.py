@@ -85,7 +85,7 @@ class TableCommit:
 
     @property
     def is_adoptable(self) -> bool:
-        """Whether somebody changed rows on purpose and undid no release."""
+        """Whether the commit changed rows on purpose and undid no release."""
         is_append = self.operation == "WRITE" and self.mode == "Append"
         return self.operation in _ADOPTABLE or is_append
 
@@ -203,7 +203,7 @@ class CommitLog:
     def require_version(self, version: int, *, release: int, stands_at: int | None = None) -> None:
         """Raise TableMissing unless the table has the version that a release's manifest names.
 
-        The table stands at this release, or at an older one (`stands_at`); that is remembered for
+        The table has this release, or an older one (`stands_at`); that is remembered for
         the time when the table's log has no commit of it any more.
         """
         if self._head < version:
@@ -362,7 +362,7 @@ class CommitLog:
                 ours["query_id"], version=commit.version, operation=commit.operation
             )
         if (adopted := ours.get("adopts")) is not None:
-            self.foreign = [one for one in self.foreign if one.version > adopted]
+            self.foreign = [change for change in self.foreign if change.version > adopted]
             self._adopted = max(self._adopted, adopted)
             return
         through_us = ours.get("through_us")

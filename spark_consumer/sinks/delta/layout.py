@@ -36,6 +36,27 @@ _WITHOUT_FEATURE = frozenset(
 
 _NESTED = frozenset({"array", "map", "struct"})
 
+_TYPES: Final = frozenset({"long", "boolean", "date", "string"})
+"""Types, by Spark's names, that Spark and delta-rs write as the same text."""
+
+_NULL_TEXTS: Final = ("", "__HIVE_DEFAULT_PARTITION__")
+
+_NAME_BYTES_MAX: Final = 255
+"""How long a folder's name may be, in the file systems of this machine and in HDFS."""
+
+_WHOLE_KEY = frozenset({"s3", "s3a", "s3n", "gs"})
+"""Schemes of stores that know no folders: only the whole key of a file has a limit."""
+
+_KEY_BYTES_MAX: Final = 1_024
+
+_FILE_NAME_BYTES: Final = 128
+"""Kept for the name of a file and the folder of Delta's change data: Spark's need 83 together."""
+
+_NULL_FOLDER_BYTES: Final = len("__HIVE_DEFAULT_PARTITION__")
+"""The longest name of a value that is no text, too: an INT64 has 20 bytes."""
+
+_OTHER_PATH: Final = re.compile(r"[^\x00-\x7f]|%[89A-Fa-f]")
+
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
@@ -92,28 +113,6 @@ class TableLayout:
                     columns=plain,
                 )
         return wanted
-
-
-_TYPES: Final = frozenset({"long", "boolean", "date", "string"})
-"""Types, by Spark's names, that Spark and delta-rs write as the same text."""
-
-_NULL_TEXTS: Final = ("", "__HIVE_DEFAULT_PARTITION__")
-
-_NAME_BYTES_MAX: Final = 255
-"""How long a folder's name may be, in the file systems of this machine and in HDFS."""
-
-_WHOLE_KEY = frozenset({"s3", "s3a", "s3n", "gs"})
-"""Schemes of stores that know no folders: only the whole key of a file has a limit."""
-
-_KEY_BYTES_MAX: Final = 1_024
-
-_FILE_NAME_BYTES: Final = 128
-"""Kept for the name of a file and the folder of Delta's change data: Spark's need 83 together."""
-
-_NULL_FOLDER_BYTES: Final = len("__HIVE_DEFAULT_PARTITION__")
-"""The longest name of a value that is no text, too: an INT64 has 20 bytes."""
-
-_OTHER_PATH: Final = re.compile(r"[^\x00-\x7f]|%[89A-Fa-f]")
 
 
 def unequal_columns(schema: StructType, names: Iterable[str]) -> list[str]:

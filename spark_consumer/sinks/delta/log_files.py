@@ -21,11 +21,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 
+_LOG = "_delta_log"
+_FILE: Final = re.compile(
+    r"(?P<version>\d{20})\."
+    r"(json|checkpoint\.(?P<unique>[0-9a-f-]{36}\.)?((?P<part>\d{10})\.(?P<parts>\d{10})\.)?"
+    r"(json|parquet))"
+)
+_PATTERN: Final = re.compile(r"[{}\[\]*?\\^]")
+_SCHEMA = "txn STRUCT<appId: STRING, version: BIGINT>"
+_NO_CHECK = {"spark.databricks.delta.formatCheck.enabled": "false"}
+"""Databricks refuses to read files in a table's folder unless it is read as a table."""
+
+
 class DeltaHistory:
     """The table at `path` (absolute, as Spark takes it); it may not exist."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        """Read nothing yet."""
         self._spark = spark
         self._path = path
         self._files = Storage(spark, path)
@@ -75,18 +86,6 @@ def parse_commit(version: int, text: bytes) -> TableCommit:
         changes_rows,
         (info.get("operationParameters") or {}).get("mode"),
     )
-
-
-_LOG = "_delta_log"
-_FILE: Final = re.compile(
-    r"(?P<version>\d{20})\."
-    r"(json|checkpoint\.(?P<unique>[0-9a-f-]{36}\.)?((?P<part>\d{10})\.(?P<parts>\d{10})\.)?"
-    r"(json|parquet))"
-)
-_PATTERN: Final = re.compile(r"[{}\[\]*?\\^]")
-_SCHEMA = "txn STRUCT<appId: STRING, version: BIGINT>"
-_NO_CHECK = {"spark.databricks.delta.formatCheck.enabled": "false"}
-"""Databricks refuses to read files in a table's folder unless it is read as a table."""
 
 
 def newest_numbers(spark: SparkSession, files: Storage, sink: str) -> dict[str, int]:

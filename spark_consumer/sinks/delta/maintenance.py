@@ -2,7 +2,7 @@
 
 It runs at the end of a batch, in the batch's own thread, when everything of the batch is stored: no
 release is written meanwhile, and a kill leaves the tables as they were.  The work of one batch is
-bounded.  A failure never ends the run: the table is left as it is until later.
+bounded.  A failure never ends the run: the table is left unchanged until later.
 """
 
 from __future__ import annotations

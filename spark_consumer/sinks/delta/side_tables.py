@@ -44,6 +44,17 @@ if TYPE_CHECKING:
 _RECENT = 16
 """Commits that are looked at first; others may have committed since."""
 
+_FOLDER = "late"
+
+LATE_EVENTS = "late_events"
+"""Name and folder of the table."""
+
+_ROW = "tidegate_row"
+_BACKFILL = "backfill"
+"""In the read method of each row of a backfill."""
+
+_COLUMNS = ("topic", "topic_partition", "offset", "key", "value", "headers", "reason")
+
 
 def append_once(
     rows: DataFrame, path: str, *, application: str, version: int, commit: Mapping[str, object]
@@ -76,14 +87,10 @@ def _added(history: DeltaHistory, metadata: str) -> int:
     return 0
 
 
-_FOLDER = "late"
-
-
 class DeltaLateTable:
     """A Delta table below the output, created with the first late change."""
 
     def __init__(self, output: str) -> None:
-        """Take the output's folder."""
         self._path = f"{output}/{_FOLDER}"
 
     def write(self, rows: DataFrame, *, query_id: str, batch: int, watermark_us: int) -> int:
@@ -106,19 +113,10 @@ class DeltaLateTable:
         )
 
 
-LATE_EVENTS = "late_events"
-"""Name and folder of the table."""
-
-_ROW = "tidegate_row"
-_BACKFILL = "backfill"
-"""In the read method of each row of a backfill."""
-
-
 class DeltaLateEvents:
     """A Delta table below the output, created with the first late event."""
 
     def __init__(self, output: str) -> None:
-        """Take the output's folder."""
         self._path = f"{output}/{LATE_EVENTS}"
 
     def write(self, release: Release) -> int:
@@ -154,17 +152,17 @@ def is_late(change: Mapping[str, Any]) -> bool:
 
 def _late_events(release: Release) -> Iterator[DataFrame]:
     """Yield those of each table that has some."""
-    for one in release.tables.values():
-        columns = row_columns(one.schemas.reader_schema)
+    for table in release.tables.values():
+        columns = row_columns(table.schemas.reader_schema)
         # The producer may leave the time out (`columns_left_out`): then nothing says what is late.
-        if not one.rows or SOURCE_ORDER not in columns or SOURCE_TIMESTAMP not in columns:
+        if not table.rows or SOURCE_ORDER not in columns or SOURCE_TIMESTAMP not in columns:
             continue
-        if isinstance(one, CollectedTable):
-            ordinals = [change["ordinal"] for change in one.changes if is_late(change)]
+        if isinstance(table, CollectedTable):
+            ordinals = [change["ordinal"] for change in table.changes if is_late(change)]
             if ordinals:
-                yield _named(one.frame.where(F.col("ordinal").isin(ordinals)), one, release)
+                yield _named(table.frame.where(F.col("ordinal").isin(ordinals)), table, release)
             continue
-        found = _named(_changes(one.frame, columns), one, release).where(_is_late())
+        found = _named(_changes(table.frame, columns), table, release).where(_is_late())
         if not found.isEmpty():
             yield found
 
@@ -186,9 +184,9 @@ def _is_late() -> Any:
     return is_change & (F.col("source_timestamp") < F.col("first_open"))
 
 
-def _named(changes: DataFrame, one: AnyTable, release: Release) -> DataFrame:
+def _named(changes: DataFrame, table: AnyTable, release: Release) -> DataFrame:
     """Return the table's columns."""
-    columns = row_columns(one.schemas.reader_schema)
+    columns = row_columns(table.schemas.reader_schema)
 
     def text(name: str) -> Any:
         """Return a column of the row; the producer may leave it out (`columns_left_out`)."""
@@ -199,7 +197,7 @@ def _named(changes: DataFrame, one: AnyTable, release: Release) -> DataFrame:
     return changes.withColumn(_ROW, F.coalesce("new_values", "old_values")).select(
         F.lit(release.number).cast("long").alias("release"),
         "ordinal",
-        F.lit(one.schemas.table).alias("table"),
+        F.lit(table.schemas.table).alias("table"),
         F.col("commit_timestamp").try_cast("timestamp").alias("commit_timestamp"),
         F.col(_ROW)[SOURCE_TIMESTAMP].try_cast("timestamp").alias("source_timestamp"),
         F.timestamp_micros(first_open).alias("first_open"),
@@ -210,14 +208,10 @@ def _named(changes: DataFrame, one: AnyTable, release: Release) -> DataFrame:
     )
 
 
-_COLUMNS = ("topic", "topic_partition", "offset", "key", "value", "headers", "reason")
-
-
 class DeltaDeadLetters:
     """A Delta table below the output, created with the first dead letter."""
 
     def __init__(self, output: str) -> None:
-        """Take the output's folder."""
         self._path = f"{output}/{DEAD_LETTERS}"
 
     def write(self, rows: DataFrame, *, query_id: str, batch: int, release: int | None) -> int:

@@ -7,7 +7,7 @@ Invariant: exactly one commit per table and release carries rows, and its metada
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -15,16 +15,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
-from tidegate.schemas.errors import invariant
+from tidegate.schemas.errors import ConfigError, invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.log_files import DeltaHistory
 from tidegate.spark_consumer.sinks.manifest import Manifest, newest_manifest
-from tidegate.spark_consumer.sinks.port import AnyTable
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.spark_types import as_nullable, lacks_columns
 from tidegate.spark_consumer.sinks.sql import quoted, session_settings
-from tidegate.spark_consumer.sinks.tables import Commit, files_of_merge
+from tidegate.spark_consumer.sinks.tables import Commit, LoggedTables, TableRows, files_of_merge
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
@@ -54,26 +54,31 @@ TABLE_PROPERTIES: Mapping[str, str] = {
 }
 
 
-class SinkTables:
+class SinkTables(LoggedTables):
     """Every table of a sink below `<output>/<folder>/`, each with its commit log."""
 
     def __init__(
         self,
         output: str,
-        *,
         folder: str,
+        *,
         sink: str,
         direct: DirectWay | None = None,
         properties: Mapping[str, str] | None = None,
         partitioned_by: Sequence[str] = (),
         layout: TableLayout | None = None,
+        is_single: bool = False,
+        is_by_batch: bool = False,
     ) -> None:
         """Take the output's address (a path or a URI), the folder in it and the sink's name.
 
         With `direct`, small releases are written by delta-rs where it may.  New tables get
         `properties` beside `TABLE_PROPERTIES`, and are partitioned by these columns.  `layout` is
-        what the settings add to that.
+        what the settings add to that.  `is_single`: the folder is the sink's only table, and
+        manifests name it for each source table.  `is_by_batch`: commits have numbers of batches.
         """
+        self._is_single = is_single
+        self._is_by_batch = is_by_batch
         self._layout = layout or TableLayout()
         self.direct = direct
         self._partitioned_by = tuple(partitioned_by)
@@ -87,17 +92,14 @@ class SinkTables:
         self._partitions: dict[str, tuple[str, ...]] = {}
 
     def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
-        """Check every existing table; raises ConfigError for one of another query.
-
-        Raises TableMissing if one that the newest manifest names is not there as it was.
-        """
+        """Check every existing table."""
         self._query_id = query_id
         self._logs = {}
         self._schemas = {}
         self._partitions = {}
         files = Storage(spark, self._output)
         for name in self.names(files):
-            self.log(spark, name).refuse_beyond(release_max)
+            self._refuse_beyond(self.log(spark, name), release_max)
         newest = newest_manifest(files, watermark_us=sys.maxsize)
         if newest is None or newest.query_id != query_id:
             return
@@ -108,16 +110,34 @@ class SinkTables:
 
     def _stands_at(self, manifest: Manifest, table: str) -> int:
         """Return the number of the last commit that a table of a manifest may have."""
+        if self._is_by_batch:
+            return manifest.batch
         release = manifest.tables[table][self._sink].release
         return manifest.release if release is None else release
 
+    def _refuse_beyond(self, log: CommitLog, number_max: int) -> None:
+        """Raise ConfigError for a table that holds a later release, or batch."""
+        if not self._is_by_batch:
+            log.refuse_beyond(number_max)
+        elif log.newest_release > number_max:
+            raise ConfigError(
+                "a table holds a later batch than this checkpoint knows",
+                hint=(
+                    "Restore the checkpoint of the query that wrote it; if it is lost, begin "
+                    "with an empty --output and an empty --checkpoint"
+                ),
+                table=log.path,
+                batch_in_table=log.newest_release,
+                batch_in_checkpoint=number_max,
+            )
+
     def names(self, files: Storage) -> Sequence[str]:
         """Return the names of the tables that may be there."""
-        return files.names(self._folder)
+        return [self._folder] if self._is_single else files.names(self._folder)
 
     def path(self, table: str) -> str:
-        """Return a table's path relative to the output."""
-        return f"{self._folder}/{table}"
+        """Return what a manifest names a table."""
+        return self._folder if self._is_single else f"{self._folder}/{table}"
 
     def address(self, table: str) -> str:
         """Return a table's path as Spark takes it."""
@@ -127,6 +147,19 @@ class SinkTables:
         """Return the newest version of each table that was read, by its path in the output."""
         logs = self._logs.items()
         return {self.path(table): log.head for table, log in logs if log.exists}
+
+    def batch_versions(self, spark: SparkSession, release: Release) -> dict[str, TableVersion]:
+        """Return each table's version after the release's batch, of the tables that exist.
+
+        Batches ascend, so that version has every change of the release, and younger ones too.
+        """
+        found = {}
+        for table in (given.schemas.table for given in release.tables.values()):
+            log = self.log(spark, table)
+            version = log.find_version(release.batch) if log.exists else None
+            if version is not None:
+                found[table] = TableVersion(self.path(table), version)
+        return found
 
     def columns(self, spark: SparkSession, table: str) -> tuple[str, ...]:
         """Return the names of a table's columns, none if it does not exist."""
@@ -143,7 +176,8 @@ class SinkTables:
         return self._partitions[table]
 
     def log(self, spark: SparkSession, table: str) -> CommitLog:
-        """Return a table's commit log, loaded; the table may not exist."""
+        """Return a table's log, loaded once."""
+        table = self._folder if self._is_single else table
         if table not in self._logs:
             invariant(self._query_id, "sink was written to before open()", sink=self._sink)
             address = self.address(table)
@@ -164,8 +198,7 @@ class SinkTables:
     ) -> int:
         """Return how many files a MERGE of `rows` changes writes at most, from the table's size.
 
-        Without a number of its own a MERGE writes as many as the session has shuffle partitions,
-        200 by default, and later ones keep them.  Where it rewrites the rows of one partition only,
+        Where it rewrites the rows of one partition only,
         `part` names it, by column.
         """
         size = self._part_bytes(spark, table, part) if part else self._bytes(spark, table)
@@ -186,11 +219,7 @@ class SinkTables:
     def prepare(
         self, spark: SparkSession, table: str, *, schema: StructType, commit: Commit
     ) -> None:
-        """Create the table, or add the columns that it lacks; cheap when it fits.
-
-        Raises SchemaError if a column exists with another type, and TableMissing if the table was
-        deleted since the last release.
-        """
+        """Create the table, or add the columns that it lacks."""
         wanted = as_nullable(schema)
         self.log(spark, table).require_present()
         if self._schemas.get(table) == wanted:
@@ -232,40 +261,34 @@ class SinkTables:
         with session_settings(spark, setting):
             builder.execute()
 
-    def append_changes(
-        self,
-        one: AnyTable,
-        changes: Sequence[Mapping[str, Any]],
-        *,
-        commit: Commit,
-        frame: Callable[[], DataFrame],
-    ) -> None:
-        """Append changes of a small release: by delta-rs if it may, else the frame of the same."""
-        table = one.schemas.table
-        opened = self.direct and self.direct.table(self.path(table), schema=one.schema)
-        if not opened:
-            self.append(frame(), table, commit=commit)
-            return
-        opened.append(opened.rows(changes, one.schema.fieldNames()), commit=commit)
-        self._follow(one.spark, table, commit=commit)
-
-    def append(self, rows: DataFrame, table: str, *, commit: Commit) -> None:
-        """Append a release's rows in one commit.
+    def append(self, rows: TableRows, *, commit: Commit) -> bool:
+        """Append rows in one commit, unless the table has it: a few by delta-rs, if it may.
 
         Delta itself ignores a repetition of the same release (`txnAppId`, `txnVersion`).
         """
-        spark = rows.sparkSession
-        (
-            rows.write.format("delta")
-            .mode("append")
-            .option("txnAppId", commit.application)
-            .option("txnVersion", commit.release)
-            .option("userMetadata", commit.metadata)
-            .save(self.address(table))
-        )
-        self._follow(spark, table, commit=commit)
-
-    def _follow(self, spark: SparkSession, table: str, *, commit: Commit) -> None:
-        log = self.log(spark, table)
+        log = self.log(rows.spark, rows.table)
+        if log.written(commit) is not None:
+            return False
+        if not self._append_directly(rows, commit=commit):
+            (
+                rows.frame()
+                .write.format("delta")
+                .mode("append")
+                .option("txnAppId", commit.application)
+                .option("txnVersion", commit.release)
+                .option("userMetadata", commit.metadata)
+                .save(self.address(rows.table))
+            )
         log.follow()
         invariant(log.written(commit), "an append left no commit", table=log.path)
+        return True
+
+    def _append_directly(self, rows: TableRows, *, commit: Commit) -> bool:
+        if self.direct is None or rows.changes is None:
+            return False
+        schema = rows.schema()
+        opened = self.direct.table(self.path(rows.table), schema=schema)
+        if opened is None:
+            return False
+        opened.append(opened.rows(rows.changes, schema.fieldNames()), commit=commit)
+        return True

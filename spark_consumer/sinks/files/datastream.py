@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from heapq import merge
+from typing import Any
 
 from tidegate.schemas.errors import ConfigError, invariant
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table
@@ -39,34 +40,21 @@ from tidegate.spark_consumer.sinks.files.events import (
     avro_file,
     json_file,
 )
-from tidegate.spark_consumer.sinks.port import Release, TableVersion
+from tidegate.spark_consumer.sinks.manifest import OutputFiles
+from tidegate.spark_consumer.sinks.port import CollectedTable, Release, TableVersion
 from tidegate.spark_consumer.sinks.row_decoding import RowDecoder
 
+DATASTREAM_FILES = "datastream_files"
+"""Name of the sink, and its folder in the output."""
+
+_RECORDS = f"_{DATASTREAM_FILES}"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 KEPT = 1_000
-"""Records of so many releases are kept: a run that was replaced may still be at an older one."""
+"""How many releases keep their records: a run that was replaced may still be at an older one."""
 
 _S_PER_MINUTE = 60
 _RECORD = re.compile(r"([0-9]{12,})\.json", re.ASCII)
-
-
-class RecordFolder(Protocol):
-    """The output, as far as records need it."""
-
-    def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return a file's content, or None if there is no such file."""
-        ...
-
-    def create_json(self, name: str, content: object) -> bool:
-        """Write a file if it does not exist; return whether this call wrote it."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder, sorted; empty if it does not exist."""
-        ...
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete files; missing ones are no error."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +75,7 @@ class BegunReleases:
 
     def __init__(
         self,
-        output: RecordFolder,
+        output: OutputFiles,
         *,
         folder: str,
         clock: Callable[[], float] = time.time,
@@ -104,7 +92,7 @@ class BegunReleases:
         Raises ConfigError.
         """
         found = map(_RECORD.fullmatch, self._output.names(self._folder))
-        numbers = sorted(int(one[1]) for one in found if one is not None)
+        numbers = sorted(int(number[1]) for number in found if number is not None)
         if not numbers:
             return
         newest = self._read(numbers[-1])
@@ -125,7 +113,9 @@ class BegunReleases:
                 expected=release_max,
             )
         self._last_minute = newest.minute
-        self._output.delete(self._name(one) for one in numbers if one <= numbers[-1] - KEPT)
+        self._output.delete(
+            self._name(number) for number in numbers if number <= numbers[-1] - KEPT
+        )
 
     def begin(
         self, release: int, *, query_id: str, file_format: str, rows_max: int, bytes_max: int
@@ -174,25 +164,6 @@ class BegunReleases:
             ) from error
 
 
-DATASTREAM_FILES = "datastream_files"
-"""Name of the sink, and its folder in the output."""
-
-_RECORDS = f"_{DATASTREAM_FILES}"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class FilesFolder(RecordFolder, Protocol):
-    """The output, as far as the sink needs it."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write or replace a file, whole or not at all."""
-        ...
-
-    def written_ms(self, name: str) -> int | None:
-        """Return when a file was written last; None without it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class FileSettings:
     """The settings for releases that are begun; one that was begun before keeps its own."""
@@ -208,11 +179,11 @@ class DatastreamFilesSink:
 
     def __init__(
         self,
-        output: FilesFolder,
+        output: OutputFiles,
         settings: FileSettings,
         *,
         stream: Callable[[], str],
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Take the output of the query.
 
@@ -221,11 +192,7 @@ class DatastreamFilesSink:
         """
         self._output = output
         self._settings = settings
-        self._begun = (
-            BegunReleases(output, folder=_RECORDS)
-            if clock is None
-            else BegunReleases(output, folder=_RECORDS, clock=clock)
-        )
+        self._begun = BegunReleases(output, folder=_RECORDS, clock=clock)
         self._find_stream = stream
         self._stream = ""
 
@@ -239,7 +206,7 @@ class DatastreamFilesSink:
         The versions that it returns are numbers of releases.  Raises ConfigError for a stream that
         is not one of Spanner, and SchemaError for a value that no file can hold.
         """
-        if not any(one.rows for one in release.tables.values()):
+        if not any(table.rows for table in release.tables.values()):
             return {}
         if not self._stream:
             self._stream = self._find_stream()
@@ -260,11 +227,11 @@ class DatastreamFilesSink:
                 self._output.write(path, tables.content(file, begun, path))
         self._begun.finish(release.number)
         return {
-            one.schemas.table: TableVersion(
-                f"{DATASTREAM_FILES}/{one.schemas.table}/{minute}", release.number, one.rows
+            table.schemas.table: TableVersion(
+                f"{DATASTREAM_FILES}/{table.schemas.table}/{minute}", release.number, table.rows
             )
-            for one in release.tables.values()
-            if one.rows
+            for table in release.tables.values()
+            if table.rows
         }
 
 
@@ -320,33 +287,48 @@ class _Tables:
 
     def _changes(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield each change with its table's data topic, in the order of the ordinals."""
+        changed = {topic: self._release.tables[topic] for topic in self._encoders}
+        collected = {
+            topic: table.changes
+            for topic, table in changed.items()
+            if isinstance(table, CollectedTable)
+        }
+        is_small = len(collected) == len(changed)
+        last = -1
+        for topic, change in _in_order(collected) if is_small else self._decoded():
+            invariant(
+                change["ordinal"] > last,
+                "the records of a release are not in commit order",
+                release=self._release.number,
+                ordinal=change["ordinal"],
+                after=last,
+            )
+            last = change["ordinal"]
+            yield topic, change
+
+    def _decoded(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         number = self._release.number
         decoders = {
             topic: RowDecoder(self._schemas[topic], release=number) for topic in self._encoders
         }
-        last = -1
-        for one in self._release.source_records():
-            invariant(
-                one.ordinal > last,
-                "the records of a release are not in commit order",
-                release=number,
-                ordinal=one.ordinal,
-                after=last,
-            )
-            last = one.ordinal
-            topic = self._of_topic[one.topic]
-            yield (
-                topic,
-                decoders[topic].decoded(
-                    {
-                        "topic": one.topic,
-                        "topic_partition": None,  # the batch finds the place of a bad record
-                        "offset": None,
-                        "ordinal": one.ordinal,
-                        "key": one.key,
-                        "value": one.value,
-                        "order_key": one.order_key,
-                        "origin": one.origin,
-                    }
-                ),
-            )
+        for record in self._release.source_records():
+            topic = self._of_topic[record.topic]
+            row = {
+                "topic": record.topic,
+                "topic_partition": None,  # the batch finds the place of a bad record
+                "offset": None,
+                "ordinal": record.ordinal,
+                "key": record.key,
+                "value": record.value,
+                "order_key": record.order_key,
+                "origin": record.origin,
+            }
+            yield topic, decoders[topic].decoded(row)
+
+
+def _in_order(
+    changes: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the changes of all tables by their ordinals; those of each are sorted."""
+    tables = ([(topic, change) for change in of_table] for topic, of_table in changes.items())
+    return merge(*tables, key=lambda pair: pair[1]["ordinal"])

@@ -48,6 +48,33 @@ from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 _STREAM = re.compile(r"projects/.+/instances/.+/databases/([^/]+)/changeStreams/[^/]+", re.DOTALL)
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 
+JsonField: TypeAlias = Callable[[Any], str]
+"""From a decoded value, null included, to its text."""
+
+_PLAIN: dict[str, JsonField] = {
+    "boolean": lambda value: "true" if value else "false",
+    "bytes": lambda value: f'"{base64.b64encode(value).decode()}"',
+    "double": double_text,
+    "float": float_text,
+    "int": str,
+    "long": str,
+    "string": quoted,
+}
+_LOGICAL: dict[str, JsonField] = {
+    "date": date_text,
+    "decimal": decimal_text,
+    "timestamp-micros": lambda value: f'"{canonical_rfc3339(format_rfc3339(value * NS_PER_US))}"',
+}
+
+_OPEN_MAX = 4
+"""How many times the largest file is in memory at most, over all tables."""
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_BLOCK_BYTES = 64 * 1024
+_METADATA = fastavro.parse_schema({"type": "map", "values": "bytes"})
+_LONG = fastavro.parse_schema("long")
+
 
 def database_of(stream: str) -> str:
     """Return the database of a change stream's full name; raises ConfigError for another stream."""
@@ -141,29 +168,10 @@ def _record_name(table: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-JsonField: TypeAlias = Callable[[Any], str]
-"""From a decoded value, null included, to its text."""
-
-_PLAIN: dict[str, JsonField] = {
-    "boolean": lambda value: "true" if value else "false",
-    "bytes": lambda value: f'"{base64.b64encode(value).decode()}"',
-    "double": double_text,
-    "float": float_text,
-    "int": str,
-    "long": str,
-    "string": quoted,
-}
-_LOGICAL: dict[str, JsonField] = {
-    "date": date_text,
-    "decimal": decimal_text,
-    "timestamp-micros": lambda value: f'"{canonical_rfc3339(format_rfc3339(value * NS_PER_US))}"',
-}
-
-
 def json_field(avro: Any) -> JsonField:
     """Return what writes values of an Avro type of our rows; raises SchemaError for another."""
     if isinstance(avro, list):
-        (branch,) = (one for one in avro if one != "null")
+        (branch,) = (option for option in avro if option != "null")
         return _nullable(json_field(branch))
     if isinstance(avro, dict) and avro["type"] == "array":
         element = json_field(avro["items"])
@@ -178,10 +186,6 @@ def json_field(avro: Any) -> JsonField:
 
 def _nullable(write: JsonField) -> JsonField:
     return lambda value: "null" if value is None else write(value)
-
-
-_OPEN_MAX = 4
-"""So many times the largest file is in memory at most, over all tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +246,6 @@ class OpenFiles:
         file = self._open.pop(topic)
         self._bytes -= file.value_bytes
         return file
-
-
-_MAGIC = b"Obj\x01"
-_SYNC_BYTES = 16
-_BLOCK_BYTES = 64 * 1024
-_METADATA = fastavro.parse_schema({"type": "map", "values": "bytes"})
-_LONG = fastavro.parse_schema("long")
 
 
 class FileFormat(StrEnum):

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import uuid4
 
-import structlog
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
-from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
 from tidegate.spark_consumer.sinks.merge.fold import DELETE, PATCH, fold, newest_changes
 from tidegate.spark_consumer.sinks.merge.mirror import merge_clauses
@@ -29,21 +28,29 @@ from tidegate.spark_consumer.sinks.merge.scope import (
     mirror_columns,
     mirror_schema,
 )
-from tidegate.spark_consumer.sinks.merge.sink import TableMergingSink, lost_updates, released
+from tidegate.spark_consumer.sinks.merge.sink import (
+    IncompleteTables,
+    TableMergingSink,
+    lost_updates,
+)
 from tidegate.spark_consumer.sinks.port import AnyTable
-from tidegate.spark_consumer.sinks.sql import for_rows, free, observed, session_settings
+from tidegate.spark_consumer.sinks.sql import (
+    checkpointed,
+    for_rows,
+    free,
+    session_settings,
+)
 from tidegate.spark_consumer.sinks.tables import Commit, for_each_table
 
 KIND = "mirror"
 INCOMPLETE = "incomplete"
 
-_log = structlog.get_logger(__name__)
 
-
-class IcebergMirrorSink(TableMergingSink[IcebergTables, IcebergTables]):
+class IcebergMirrorSink(TableMergingSink):
     """Merges into `<namespace>_mirror.<table>`; a `MergingSink`."""
 
     name = ICEBERG_MIRROR
+    _tables: IcebergTables
 
     def __init__(
         self,
@@ -59,85 +66,56 @@ class IcebergMirrorSink(TableMergingSink[IcebergTables, IcebergTables]):
         `direct` is how small parts of the changelog are read without Spark, and `accepted` says
         what tables are written in spite of, as the setting `mirror_accepts`.
         """
+        side = IcebergTables(output, place, kind=INCOMPLETE, sink=self.name, in_manifests=False)
         super().__init__(
             spark,
             output,
             tables=IcebergTables(output, place, kind=KIND, sink=self.name),
-            incomplete=IcebergTables(
-                output, place, kind=INCOMPLETE, sink=self.name, in_manifests=False
-            ),
+            incomplete=IncompleteTables(side, sink=self.name, of=MIRROR),
             scope=MirrorScope(accepted, of=MIRROR),
             direct=direct,
         )
-        self.incomplete_changes = 0
-        """How many changes went to the incomplete tables."""
 
-    def _schema(self, one: AnyTable) -> StructType:
-        return mirror_schema(one)
+    def _schema(self, table: AnyTable) -> StructType:
+        return mirror_schema(table)
 
     def _merge_changed(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
-        changed = [
-            one
-            for one in tables.values()
-            if not self._tables.log(one.spark, one.schemas.table).has(commit)
-        ]
-        folds = {one.schemas.table: self._fold(one, commit=commit) for one in changed}
-        if changed:
-            self._merge_all(changed[0].spark, changed, folds, commit=commit)
-
-    def _merge_all(
-        self,
-        spark: SparkSession,
-        changed: list[AnyTable],
-        folds: Mapping[str, DataFrame],
-        *,
-        commit: Commit,
-    ) -> None:
+        changed = {
+            table.schemas.table: table
+            for table in tables.values()
+            if not self._tables.log(table.spark, table.schemas.table).has(commit)
+        }
+        if not changed:
+            return
+        folds = {name: self._fold(table, commit=commit) for name, table in changed.items()}
+        spark = next(iter(changed.values())).spark
         files = max(
-            self._tables.files_of_merge(spark, one.schemas.table, rows=one.rows) for one in changed
+            self._tables.files_of_merge(spark, name, rows=table.rows)
+            for name, table in changed.items()
         )
-        by_table = {one.schemas.table: one for one in changed}
         with self._tables.staging(spark, commit=commit, files=files):
             for_each_table(
                 spark,
                 list(folds),
-                lambda table: self._merge(by_table[table], folds[table], commit=commit),
+                lambda name: self._merge(changed[name], folds[name], commit=commit),
             )
         for folded in folds.values():
             free(folded)
 
-    def _fold(self, one: AnyTable, *, commit: Commit) -> DataFrame:
+    def _fold(self, table: AnyTable, *, commit: Commit) -> DataFrame:
         """Fold one table's changes, and set those aside that change no row."""
-        seen, columns = Observation(), mirror_columns(one.schemas)
-        action = F.col("action")
+        columns, action = mirror_columns(table.schemas), F.col("action")
         lost_perhaps = (action == PATCH) | ((action == DELETE) & F.col("updated_after_base"))
-        folded = fold(newest_changes(one.frame, columns), columns)
-        folded = folded.observe(seen, F.count_if(lost_perhaps).alias("lost_perhaps"))
-        with session_settings(one.spark, for_rows(one.rows)):
-            folded = folded.localCheckpoint(eager=True)
-        if observed(seen)["lost_perhaps"]:
-            self._set_aside(one, folded, commit=commit)
+        changes = fold(newest_changes(table.frame, columns), columns)
+        with session_settings(table.spark, for_rows(table.rows)):
+            folded, counts = checkpointed(changes, lost_perhaps=F.count_if(lost_perhaps))
+        if counts["lost_perhaps"]:
+            mirror = table.spark.table(self._tables.identifier(table.schemas.table))
+            known = mirror.select(key_struct(key_names(table.schemas)))
+            self._incomplete.append_frame(
+                table, lost_updates(table.frame, folded, known), commit=commit
+            )
         return folded
-
-    def _set_aside(self, one: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
-        spark, schemas, side = one.spark, one.schemas, self._incomplete
-        mirror = spark.table(self._tables.identifier(schemas.table))
-        known = mirror.select(key_struct(key_names(schemas)))
-        rows = released(lost_updates(one.frame, folded, known)).localCheckpoint(eager=True)
-        if count := rows.count():
-            side.prepare(spark, schemas.table, schema=one.schema, commit=commit)
-
-            def stage() -> None:
-                side.stage_rows(rows, schemas.table, commit=commit)
-
-            with side.staging(spark, commit=commit):
-                is_new = side.write(spark, schemas.table, stage, commit=commit)
-            if is_new:
-                self.incomplete_changes += count
-                log = _log.bind(table=schemas.table, release=commit.release, changes=count)
-                stored_in = side.path(schemas.table)
-                log.warning("updates of rows that the mirror lacks", stored_in=stored_in)
-        free(rows)
 
     def _merge(self, one: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
         spark, table = one.spark, one.schemas.table

@@ -105,28 +105,12 @@ class SnapshotTable(Protocol):
         ...
 
 
-class _NoTable:
-    """A table that was not read yet."""
-
-    def load(self) -> bool:
-        return False
-
-    def properties(self) -> Mapping[str, str]:
-        return {}
-
-    def current(self) -> IcebergSnapshot | None:
-        return None
-
-    def snapshot(self, number: int) -> IcebergSnapshot | None:  # noqa: ARG002 - of the port
-        return None
-
-
 class SnapshotLog:
     """What one table holds; `name` is that of errors."""
 
     def __init__(self, name: str, *, query_id: str, sink: str) -> None:
         """Read nothing yet; `load` does."""
-        self._table: SnapshotTable = _NoTable()
+        self._table: SnapshotTable | None = None
         self._name = name
         self._query_id = query_id
         self._sink = sink
@@ -151,7 +135,7 @@ class SnapshotLog:
                     table=self._name,
                 )
             return
-        properties = self._table.properties()
+        properties = table.properties()
         owner = (properties.get(_QUERY), properties.get(_SINK))
         if owner != (self._query_id, self._sink):
             raise ConfigError(
@@ -187,7 +171,7 @@ class SnapshotLog:
 
         Where old snapshots were removed, it may be one of them.
         """
-        if self.exists and (self._table.snapshot(version) is not None or self._is_cut_off()):
+        if self.exists and (self._snapshot(version) is not None or self._is_cut_off()):
             return
         raise TableMissing(
             "a table of the output was deleted, or replaced by an older copy",
@@ -203,7 +187,8 @@ class SnapshotLog:
         Raises ConfigError if it holds this one with another end.
         """
         if self.release == commit.release:
-            found = self._table.properties().get(_THROUGH)
+            properties = {} if self._table is None else self._table.properties()
+            found = properties.get(_THROUGH)
             if found != str(commit.through_us):
                 raise ConfigError(
                     "a table holds this release with other bounds",
@@ -235,10 +220,13 @@ class SnapshotLog:
 
     def _ancestors(self) -> Iterator[IcebergSnapshot]:
         """Yield the snapshots that the table has had, newest first, as far as they are kept."""
-        snapshot = self._table.current()
+        snapshot = None if self._table is None else self._table.current()
         while snapshot is not None:
             yield snapshot
-            snapshot = None if snapshot.parent is None else self._table.snapshot(snapshot.parent)
+            snapshot = None if snapshot.parent is None else self._snapshot(snapshot.parent)
+
+    def _snapshot(self, number: int) -> IcebergSnapshot | None:
+        return None if self._table is None else self._table.snapshot(number)
 
     def _is_cut_off(self) -> bool:
         """Whether old snapshots were removed."""

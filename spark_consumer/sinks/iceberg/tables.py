@@ -7,7 +7,7 @@ the same release one publishes it; and a run that is killed between the steps le
 disturbs no reader and that Iceberg's maintenance removes.
 
 Tables are in a catalog, with a namespace for each kind.  Without a catalog of the session it is a
-Hadoop catalog below `<output>/iceberg`, which the session gets under a name of its own.  A Hadoop
+Hadoop catalog below `<output>/iceberg`, which the session gets under its own name.  A Hadoop
 catalog commits by a rename that must not replace a file, so an output in an object store needs a
 catalog.
 """
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import CommitOvertaken
-from tidegate.spark_consumer.sinks.iceberg.java_table import JavaCatalog
-from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace, JavaCatalog
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import (
     SnapshotLog,
     owner_properties,
@@ -32,10 +31,10 @@ from tidegate.spark_consumer.sinks.iceberg.snapshot_log import (
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.sinks.spark_types import as_nullable, as_type, lacks_columns
 from tidegate.spark_consumer.sinks.sql import session_settings, text_literal
-from tidegate.spark_consumer.sinks.tables import Commit, files_of_merge
+from tidegate.spark_consumer.sinks.tables import Commit, LoggedTables, TableRows, files_of_merge
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -53,7 +52,7 @@ _PROPERTIES = {
 _ATTEMPTS = 4
 
 
-class IcebergTables:
+class IcebergTables(LoggedTables):
     """Every table of a sink in one namespace, each with its log."""
 
     def __init__(
@@ -83,10 +82,7 @@ class IcebergTables:
         self._catalogs: dict[str, JavaCatalog] = {}
 
     def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
-        """Check every existing table; raises ConfigError for one of another query.
-
-        Raises TableMissing if one that the newest manifest names is not there as it was.
-        """
+        """Check every existing table."""
         self._query_id = query_id
         self._logs, self._schemas, self._catalogs = {}, {}, {}
         for name in self._catalog(spark).names():
@@ -108,7 +104,7 @@ class IcebergTables:
         return self._place.identifier(self._kind, table)
 
     def log(self, spark: SparkSession, table: str) -> SnapshotLog:
-        """Return a table's log, loaded once; the table may not exist."""
+        """Return a table's log, loaded once."""
         if table not in self._logs:
             invariant(self._query_id, "sink was written to before open()", sink=self._sink)
             log = SnapshotLog(self.identifier(table), query_id=self._query_id, sink=self._sink)
@@ -125,10 +121,7 @@ class IcebergTables:
     def prepare(
         self, spark: SparkSession, table: str, *, schema: StructType, commit: Commit
     ) -> None:
-        """Create the table, or add the columns that it lacks; cheap when it fits.
-
-        Raises SchemaError if a column exists with another type, and what `SnapshotLog.load` raises.
-        """
+        """Create the table, or add the columns that it lacks."""
         wanted, log = as_nullable(schema), self.log(spark, table)
         if self._schemas.get(table) == wanted and log.exists:
             return
@@ -197,13 +190,18 @@ class IcebergTables:
         with session_settings(spark, settings):
             yield
 
-    def stage_rows(self, rows: DataFrame, table: str, *, commit: Commit) -> None:
+    def append(self, rows: TableRows, *, commit: Commit) -> bool:
         """Append rows within `staging`; columns that they lack are null."""
-        name = self.identifier(table)
-        fitting = as_type(rows, rows.sparkSession.table(name).schema)
-        # For readers; what we go by is the name.  A MERGE takes no options.
-        option = "snapshot-property.tidegate-release"
-        fitting.writeTo(name).option(option, str(commit.release)).append()
+        name = self.identifier(rows.table)
+
+        def stage() -> None:
+            frame = rows.frame()
+            fitting = as_type(frame, frame.sparkSession.table(name).schema)
+            # For readers; what we go by is the name.  A MERGE takes no options.
+            option = "snapshot-property.tidegate-release"
+            fitting.writeTo(name).option(option, str(commit.release)).append()
+
+        return self.write(rows.spark, rows.table, stage, commit=commit)
 
     def files_of_merge(self, spark: SparkSession, table: str, *, rows: int) -> int:
         """Return how many files a MERGE of `rows` changes writes at most, from the table's size."""
@@ -212,7 +210,7 @@ class IcebergTables:
         return files_of_merge(size, rows)
 
     def _catalog(self, spark: SparkSession) -> JavaCatalog:
-        """Return the catalog of a session, of which a streaming query has one of its own.
+        """Return the catalog of a session; a streaming query has another session.
 
         A catalog may keep tables: what SQL reads is as new as what was loaded through the same one.
         """

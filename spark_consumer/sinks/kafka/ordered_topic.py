@@ -172,8 +172,8 @@ class OrderedTopicSink:
                     "release not confirmed by Kafka", release=release.number, error=str(error)
                 )
         return {
-            one.schemas.table: TableVersion(self._topic.topic, release.number, one.rows)
-            for one in release.tables.values()
+            table.schemas.table: TableVersion(self._topic.topic, release.number, table.rows)
+            for table in release.tables.values()
         }
 
     def close(self) -> None:
@@ -254,7 +254,7 @@ class OrderedTopicSink:
             for number, key, value, headers, changes in self._records(release):
                 topic.produce(number, key, value, headers)
                 rows += changes
-            expected = sum(one.rows for one in release.tables.values())
+            expected = sum(table.rows for table in release.tables.values())
             invariant(
                 rows == expected,
                 "the records of a release are not as many as its changes",
@@ -285,8 +285,10 @@ class OrderedTopicSink:
         count = self._topic_partitions
         release_digits = str(release.number).encode()
         last = -1
-        for one in self._source(release):
-            ordinal = one.first_ordinal if isinstance(one, TransactionRecord) else one.ordinal
+        for record in self._source(release):
+            ordinal = (
+                record.first_ordinal if isinstance(record, TransactionRecord) else record.ordinal
+            )
             invariant(
                 ordinal > last,
                 "the records of a release are not in commit order",
@@ -294,14 +296,14 @@ class OrderedTopicSink:
                 ordinal=ordinal,
                 after=last,
             )
-            if isinstance(one, TransactionRecord):
-                last = ordinal + one.changes - 1
-                headers = _headers_of_transaction(one, release_digits)
-                yield 0, one.key, one.value, headers, one.changes
+            if isinstance(record, TransactionRecord):
+                last = ordinal + record.changes - 1
+                headers = _headers_of_transaction(record, release_digits)
+                yield 0, record.key, record.value, headers, record.changes
             else:
                 last = ordinal
-                number = 0 if count == 1 else topic_partition_of(one.key, count)
-                yield number, one.key, one.value, _headers(one, release_digits), 1
+                number = 0 if count == 1 else topic_partition_of(record.key, count)
+                yield number, record.key, record.value, _headers(record, release_digits), 1
 
     def _source(self, release: Release) -> Iterable[SourceRecord | TransactionRecord]:
         if self._order is TopicOrder.BY_TRANSACTION:
@@ -374,25 +376,25 @@ class OrderedTopicSink:
             )
 
 
-def _headers(one: SourceRecord, release: bytes) -> Headers:
+def _headers(record: SourceRecord, release: bytes) -> Headers:
     """Return the headers of the data record as it had them, then those of the release."""
-    headers: Headers = [(HEADER_ORDER, one.order_key), (HEADER_MOD, one.mod)]
-    if one.origin is not None:
-        origin = one.origin.to_bytes(_ORIGIN_BYTES, "big", signed=True)
+    headers: Headers = [(HEADER_ORDER, record.order_key), (HEADER_MOD, record.mod)]
+    if record.origin is not None:
+        origin = record.origin.to_bytes(_ORIGIN_BYTES, "big", signed=True)
         headers.append((HEADER_ORIGIN, origin))
     headers += (
         (HEADER_RELEASE, release),
-        (HEADER_ORDINAL, str(one.ordinal)),
-        (HEADER_TOPIC, one.topic),
+        (HEADER_ORDINAL, str(record.ordinal)),
+        (HEADER_TOPIC, record.topic),
     )
     return headers
 
 
-def _headers_of_transaction(one: TransactionRecord, release: bytes) -> Headers:
+def _headers_of_transaction(record: TransactionRecord, release: bytes) -> Headers:
     return [
         (HEADER_RELEASE, release),
-        (HEADER_ORDINAL, str(one.first_ordinal)),
-        (HEADER_CHANGES, str(one.changes)),
+        (HEADER_ORDINAL, str(record.first_ordinal)),
+        (HEADER_CHANGES, str(record.changes)),
     ]
 
 

@@ -42,6 +42,12 @@ _QUEUE_KBYTES = 64 << 10
 _MESSAGE_BYTES_RANGE = (1_000, 1_000_000_000)
 """What librdkafka accepts as `message.max.bytes`."""
 
+_SLOW = (
+    "Look at the brokers' load, or raise ordered_topic_timeout_ms: a release has all changes of a "
+    "commit time, such as all rows of a backfill. A smaller release_rows_max makes others smaller; "
+    "a restart goes on with this one"
+)
+
 
 class KafkaOutputTopic:
     """Port: `port.OutputTopic`.  A release is in the client's queue by 64 MiB at most."""
@@ -171,7 +177,7 @@ class KafkaOutputTopic:
             self._bounded(self._client.abort_transaction)
 
     def close(self) -> None:
-        """Release the client, on a thread of its own: ending one that hangs may hang too."""
+        """Release the client, on another thread: ending one that hangs may hang too."""
         former, self._client = self._client, None
         if former is not None:
             held = [former]
@@ -206,7 +212,7 @@ class KafkaOutputTopic:
         }
 
     def _on_failure(self, error: KafkaError | None, message: Message) -> None:
-        """Keep the first failure that says why; the records behind it are purged."""
+        """Keep the first failure that names a cause; the records after it are purged."""
         if error is None:
             return
         known = self._failure
@@ -305,10 +311,3 @@ class KafkaOutputTopic:
             code = KafkaError._TIMED_OUT  # noqa: SLF001 - its public constant
             error = KafkaError(code, "the Kafka client does not return", fatal=True)
             raise KafkaException(error) from None
-
-
-_SLOW = (
-    "Look at the brokers' load, or raise ordered_topic_timeout_ms: a release has all changes of a "
-    "commit time, such as all rows of a backfill. A smaller release_rows_max makes others smaller; "
-    "a restart goes on with this one"
-)

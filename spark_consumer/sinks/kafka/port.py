@@ -24,6 +24,12 @@ CHANGES, TRANSACTIONS = "changes", "transactions"
 
 _NOT_OURS = "the newest record of a releases topic is not one of Tidegate's"
 
+_KINDS = {"str": str, "int": int}
+
+__all__ = ["Headers", "OutputTopic", "TopicFacts"]
+
+Headers = list[tuple[str, str | bytes | None]]
+
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRecord:
@@ -77,7 +83,6 @@ class ReleaseRecord:
         return cls(**content)
 
 
-_KINDS = {"str": str, "int": int}
 _FIELDS = tuple((one.name, _KINDS[str(one.type)]) for one in fields(ReleaseRecord))
 
 
@@ -123,22 +128,22 @@ def transaction_record(
     return TransactionRecord(first, len(changes), transaction_id.encode(), value.encode())
 
 
-def _change(one: TransactionChange) -> str:
+def _change(change: TransactionChange) -> str:
     head = {
-        "ordinal": one.ordinal,
-        "table": one.table,
-        "record_sequence": one.record_sequence,
-        "mod_number": one.mod_number,
-        "mod_type": one.mod_type,
+        "ordinal": change.ordinal,
+        "table": change.table,
+        "record_sequence": change.record_sequence,
+        "mod_number": change.mod_number,
+        "mod_type": change.mod_type,
     }
-    columns = {"new_columns": one.new_columns, "old_columns": one.old_columns}
+    columns = {"new_columns": change.new_columns, "old_columns": change.old_columns}
     # They are JSON already: reading them here would cost digits of their numbers.
     values = (
         f'"{name}":{"null" if text is None else text}'
         for name, text in (
-            ("key", one.key),
-            ("new_values", one.new_values),
-            ("old_values", one.old_values),
+            ("key", change.key),
+            ("new_values", change.new_values),
+            ("old_values", change.old_values),
         )
     )
     return f"{_text(head)[:-1]},{','.join(values)},{_text(columns)[1:]}"
@@ -146,11 +151,6 @@ def _change(one: TransactionChange) -> str:
 
 def _text(content: object) -> str:
     return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-
-
-__all__ = ["Headers", "OutputTopic", "TopicFacts"]
-
-Headers = list[tuple[str, str | bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)

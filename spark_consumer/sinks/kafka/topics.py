@@ -38,11 +38,21 @@ _BATCH_MAX = 100
 _TAIL_OFFSETS = 1_000
 _WINDOW_FACTOR = 10
 
+_VISIBLE_EVERY_S = 0.05
+_POLICY, _BYTES_MAX = "cleanup.policy", "max.message.bytes"
+_OUTPUT_BYTES = (100 << 20, 20 << 20, 8 << 20, None)
+"""The largest message that the output topic takes, in the order in which they are tried: a record
+has longer headers here than in its data topic, where it may have had just the size that fits."""
+_BYTES_MAX_DEFAULT = 1_048_588
+"""Kafka's own, where the service does not show it."""
+_REFUSED_SETTINGS = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)
+_BROKER_DEFAULT = -1
+
 
 class TopicReader:
     """Reads committed records, each time from the broker; open transactions are waited for.
 
-    Calls raise UnreachableError if no broker answers or reading stands still, and ConfigError for a
+    Calls raise UnreachableError if no broker answers or reading stops, and ConfigError for a
     login or a right that is missing.
     """
 
@@ -56,7 +66,7 @@ class TopicReader:
     ) -> None:
         """Prepare; nothing is sent yet.
 
-        `patience_s` is how long reading may stand still, which is longer than a transaction that
+        `patience_s` is how long reading may stop, which is longer than a transaction that
         was left open lasts.  `tail_offsets` is where the search for the newest record begins,
         before the end.
         """
@@ -151,17 +161,6 @@ class TopicReader:
             consumer.close()
 
 
-_VISIBLE_EVERY_S = 0.05
-_POLICY, _BYTES_MAX = "cleanup.policy", "max.message.bytes"
-_OUTPUT_BYTES = (100 << 20, 20 << 20, 8 << 20, None)
-"""The largest message that the output topic takes, in the order in which they are tried: a record
-has longer headers here than in its data topic, where it may have had just the size that fits."""
-_BYTES_MAX_DEFAULT = 1_048_588
-"""Kafka's own, where the service does not show it."""
-_REFUSED_SETTINGS = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)
-_BROKER_DEFAULT = -1
-
-
 class TopicSetup:
     """Describes topics, and creates those that are missing; every call blocks for seconds.
 
@@ -238,7 +237,7 @@ class TopicSetup:
                 ),
             )
         return (
-            frozenset(one.strip() for one in policies.split(",")),
+            frozenset(policy.strip() for policy in policies.split(",")),
             int(bytes_max) if bytes_max.isdecimal() else _BYTES_MAX_DEFAULT,
         )
 

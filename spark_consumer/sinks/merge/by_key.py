@@ -25,14 +25,14 @@ from functools import partial
 
 import structlog
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.cadence import MIRROR_BY_KEY
-from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit_of
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout, refuse_lost_texts, text_columns
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.merge.fold import (
     DELETE,
@@ -48,8 +48,15 @@ from tidegate.spark_consumer.sinks.merge.scope import (
     mirror_columns,
     mirror_schema,
 )
+from tidegate.spark_consumer.sinks.merge.sink import expressions, merge_settings
 from tidegate.spark_consumer.sinks.port import AnyTable, DecodedTable, Release, TableVersion
-from tidegate.spark_consumer.sinks.sql import free, observed, quoted, session_settings, text_literal
+from tidegate.spark_consumer.sinks.sql import (
+    checkpointed,
+    free,
+    quoted,
+    session_settings,
+    text_literal,
+)
 from tidegate.spark_consumer.sinks.tables import Commit, fold_settings, for_each_table
 
 ROW_STATE = "row_state"
@@ -75,6 +82,23 @@ _UPDATES_TYPE = StructType(
 )
 _BEFORE_ALL = "X''"
 
+_TABLE_BASE = (
+    f"CASE WHEN t.{COLUMN_UPDATES} IS NULL THEN t.{ORDER_KEY} "
+    f"ELSE t.{COLUMN_UPDATES}.base_order_key END"
+)
+"""The order key of the row's INSERT or DELETE; rows of an earlier version have one for all."""
+
+_NEWEST = f"greatest(s.{ORDER_KEY}, t.{ORDER_KEY})"
+
+_FIRST_STATE = (
+    f"CASE WHEN s.action = '{REPLACE}' THEN '{_PRESENT}' WHEN s.action = '{DELETE}' AND NOT "
+    f"s.updated_after_base THEN '{_DELETED}' ELSE '{_INCOMPLETE}' END"
+)
+
+_MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated")
+
+_log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyMerge:
@@ -86,12 +110,12 @@ class KeyMerge:
     inserted: Mapping[str, str]
 
 
-def keyed_schema(one: AnyTable) -> StructType:
+def keyed_schema(table: AnyTable) -> StructType:
     """Return the columns of a mirror by key and their types.
 
     Raises ConfigError where the source table has a column with the name of one of ours.
     """
-    row = mirror_schema(one)
+    row = mirror_schema(table)
     taken = sorted(name for name in row.fieldNames() if name.lower() in _OURS)
     if taken:
         raise ConfigError(
@@ -100,7 +124,7 @@ def keyed_schema(one: AnyTable) -> StructType:
                 "Leave the columns out of the stream (`columns_left_out` of the producer; a column "
                 "that is dropped or renamed stays in the topic), or use the sink mirror"
             ),
-            table=one.schemas.table,
+            table=table.schemas.table,
             columns=taken,
         )
     types = (StringType(), BinaryType(), _UPDATES_TYPE)
@@ -170,23 +194,13 @@ def _or_first(order_key: str) -> str:
     return f"coalesce({order_key}, {_BEFORE_ALL})"
 
 
-_TABLE_BASE = (
-    f"CASE WHEN t.{COLUMN_UPDATES} IS NULL THEN t.{ORDER_KEY} "
-    f"ELSE t.{COLUMN_UPDATES}.base_order_key END"
-)
-"""The order key of the row's INSERT or DELETE; of what an earlier version wrote, of all of it."""
 _BASE_IS_NEWER = f"(coalesce(s.base_ordinal > {_or_first(_TABLE_BASE)}, false))"
 _NEW_BASE = f"CASE WHEN {_BASE_IS_NEWER} THEN s.base_ordinal ELSE {_TABLE_BASE} END"
-_NEWEST = f"greatest(s.{ORDER_KEY}, t.{ORDER_KEY})"
 
 _STATE_AFTER = (
     f"CASE WHEN {_BASE_IS_NEWER} AND s.action = '{REPLACE}' THEN '{_PRESENT}' "
     f"WHEN NOT {_BASE_IS_NEWER} AND t.{ROW_STATE} <> '{_DELETED}' THEN t.{ROW_STATE} "
     f"WHEN {_NEWEST} > {_or_first(_NEW_BASE)} THEN '{_INCOMPLETE}' ELSE '{_DELETED}' END"
-)
-_FIRST_STATE = (
-    f"CASE WHEN s.action = '{REPLACE}' THEN '{_PRESENT}' WHEN s.action = '{DELETE}' AND NOT "
-    f"s.updated_after_base THEN '{_DELETED}' ELSE '{_INCOMPLETE}' END"
 )
 
 
@@ -202,7 +216,7 @@ def _is_newer(column: str, position: int) -> str:
 
 
 def _updates(by_column: Mapping[str, str], newest: str, base: str) -> str:
-    """Return the row's `column_updates`: NULL where no change is behind its base."""
+    """Return the row's `column_updates`: NULL where no change is after its base."""
     entries = ", ".join(
         f"CASE WHEN ({value}) IS NOT NULL "
         f"THEN named_struct('name', {text_literal(name)}, 'at', {value}) END"
@@ -218,11 +232,6 @@ def _updates(by_column: Mapping[str, str], newest: str, base: str) -> str:
 
 def _quoted(values: Mapping[str, str]) -> dict[str, str]:
     return {quoted(name): value for name, value in values.items()}
-
-
-_MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated")
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +258,9 @@ class DeltaMirrorByKeySink:
         """Take the output's address, what `mirror_accepts` names, and the layout of new tables."""
         self._spark = spark
         self._scope = MirrorScope(accepted)
-        self._tables = KeyedTables(output, folder=self.name, sink=self.name, layout=layout)
+        self._tables = SinkTables(
+            output, self.name, sink=self.name, layout=layout, is_by_batch=True
+        )
 
     def open(self, *, query_id: str, release_max: int) -> None:
         """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
@@ -261,7 +272,7 @@ class DeltaMirrorByKeySink:
         Raises SchemaError for a column whose type changed, FilteredMirror if the change stream
         leaves out what the tables need, and ConfigError for a column with the name of one of ours.
         """
-        commit = commit_of(batch, self.name)
+        commit = Commit.of_batch(batch, self.name)
         changed = [topic for topic, one in batch.tables.items() if one.rows]
         for one in batch.tables.values():
             spark, table, schema = one.spark, one.schemas.table, keyed_schema(one)
@@ -271,7 +282,7 @@ class DeltaMirrorByKeySink:
         lacking = [topic for topic in changed if self._lacks(batch.tables[topic], commit)]
         if not lacking:
             return
-        # The session of the batch's frames: a streaming query has one of its own.
+        # The session of the batch's frames: a streaming query has another one.
         spark, folds = batch.tables[lacking[0]].spark, dict[str, _Folded]()
         tables = [batch.tables[topic] for topic in lacking]
         files = max(
@@ -287,15 +298,15 @@ class DeltaMirrorByKeySink:
         # A fold reads the batch alone, a MERGE the table too, which may be large.
         with session_settings(spark, fold_settings(files, tables)):
             for_each_table(spark, lacking, fold_table)
-        with session_settings(spark, _settings(files, commit=commit)):
+        with session_settings(spark, merge_settings(files, commit)):
             for_each_table(spark, lacking, merge)
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Write nothing; return the tables' versions, which have all changes of the release."""
-        return self._tables.versions(self._spark, release)
+        return self._tables.batch_versions(self._spark, release)
 
-    def _lacks(self, one: DecodedTable, commit: Commit) -> bool:
-        return self._tables.log(one.spark, one.schemas.table).written(commit) is None
+    def _lacks(self, table: DecodedTable, commit: Commit) -> bool:
+        return self._tables.log(table.spark, table.schemas.table).written(commit) is None
 
     def _merge(self, one: DecodedTable, done: _Folded, *, commit: Commit) -> None:
         table, folded = one.schemas.table, done.frame
@@ -313,8 +324,8 @@ class DeltaMirrorByKeySink:
         (
             mirror.alias("t")
             .merge(folded.alias("s"), clauses.same_key)
-            .whenMatchedUpdate(clauses.is_newer, set=_expressions(clauses.changed))
-            .whenNotMatchedInsert(values=_expressions(clauses.inserted))
+            .whenMatchedUpdate(clauses.is_newer, set=expressions(clauses.changed))
+            .whenNotMatchedInsert(values=expressions(clauses.inserted))
             .execute()
         )
         log.follow()
@@ -327,25 +338,9 @@ class DeltaMirrorByKeySink:
         free(folded)
 
 
-def _folded(one: DecodedTable) -> _Folded:
-    columns, seen = mirror_columns(one.schemas), Observation()
-    changes = with_source_order(one.frame, columns).withColumn("ordinal", F.col(ORDER_KEY))
+def _folded(table: DecodedTable) -> _Folded:
+    columns = mirror_columns(table.schemas)
+    changes = with_source_order(table.frame, columns).withColumn("ordinal", F.col(ORDER_KEY))
     folded = fold(changes, columns, newest=[ORDER_KEY], with_places=True)
-    folded = folded.observe(seen, F.count("*").alias("rows")).localCheckpoint(eager=True)
-    return _Folded(folded, observed(seen)["rows"])
-
-
-def _settings(files: int, *, commit: Commit) -> Mapping[str, str]:
-    """Return what MERGE takes from the session only; all tables of a batch share it."""
-    return {
-        "spark.databricks.delta.commitInfo.userMetadata": commit.metadata,
-        "spark.databricks.delta.write.txnAppId": commit.application,
-        "spark.databricks.delta.write.txnVersion": str(commit.release),
-        # The source is materialised once, before the MERGE, which also counts it.
-        "spark.databricks.delta.merge.materializeSource": "none",
-        "spark.sql.shuffle.partitions": str(files),
-    }
-
-
-def _expressions(values: Mapping[str, str]) -> dict[str, str | Column]:
-    return {name: F.expr(value) for name, value in values.items()}
+    frame, counts = checkpointed(folded, rows=F.count("*"))
+    return _Folded(frame, **counts)

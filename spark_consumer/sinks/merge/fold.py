@@ -35,6 +35,10 @@ PATCH = "patch"
 DELETE = "delete"
 """The row is deleted: the key's last INSERT or DELETE was a DELETE."""
 
+_BEFORE_EVERY_CHANGE = -1
+
+_ORDER, _CHANGE = "tidegate_order", "tidegate_change"
+
 
 def captured_flag(position: int) -> str:
     """Return the name of the folded column that is true if the table's column was captured."""
@@ -64,7 +68,7 @@ def fold(
     last INSERT or DELETE (null for `PATCH`); `updated_after_base` whether an UPDATE follows it
     (after a DELETE that is an UPDATE without a row); for the n-th of `columns` a flag and a value;
     and of each of the changes' columns `newest` the greatest value.  `with_places` adds for the
-    n-th of `columns` the ordinal of the newest UPDATE behind the base that captured it, or null.
+    n-th of `columns` the ordinal of the newest UPDATE after the base that captured it, or null.
     Ordinals may be of any type that has an order.
     """
     parts = [F.expr(part).alias(name) for name, part in _parts(columns).items()]
@@ -168,9 +172,6 @@ def _captured(column: str) -> str:
     return f"new_values IS NOT NULL AND (new_columns IS NULL OR {named})"
 
 
-_BEFORE_EVERY_CHANGE = -1
-
-
 @dataclass(slots=True)
 class FoldedRow:
     """What to do with one key, and with what; the fields of `fold`, without its flags.
@@ -239,7 +240,7 @@ def fold_each_row(
     for change in changes:
         by_key.setdefault(tuple(change["key"].values()), []).append(change)
     known = frozenset(columns)
-    return [one for of_key in by_key.values() for one in _steps(of_key, known)]
+    return [step for of_key in by_key.values() for step in _steps(of_key, known)]
 
 
 def _steps(of_key: Sequence[Mapping[str, Any]], columns: frozenset[str]) -> Iterator[FoldedChange]:
@@ -257,9 +258,6 @@ def _steps(of_key: Sequence[Mapping[str, Any]], columns: frozenset[str]) -> Iter
         )
 
 
-_ORDER, _CHANGE = "tidegate_order", "tidegate_change"
-
-
 def is_ordered_by_column(columns: Iterable[str]) -> bool:
     """Whether the changes of a table with these columns are ordered by one of them."""
     return SOURCE_ORDER in columns
@@ -268,7 +266,7 @@ def is_ordered_by_column(columns: Iterable[str]) -> bool:
 def newest_changes(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return decoded changes as a fold takes them: of each key the newest, as an INSERT.
 
-    Changes of a table without the column are returned as they are.
+    Changes of a table without the column are returned unchanged.
     """
     if not is_ordered_by_column(columns):
         return changes

@@ -3,7 +3,7 @@
 `<output>/history/<table>` has the columns of the mirror, and `valid_from`, `valid_to` (which a
 prefix may precede): the commit
 timestamps of the change that made the version and of the one that ended it.  At any time `t` from
-the stream's start to the release that the table stands at, exactly one row of each key that existed
+the stream's start to the release that the table has, exactly one row of each key that existed
 then has `valid_from <= t AND (valid_to IS NULL OR t < valid_to)`.  The versions without an end are
 the mirror's rows.
 
@@ -17,21 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.cadence import HISTORY
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
-from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.merge.fold import fold_each_row
 from tidegate.spark_consumer.sinks.merge.scope import key_names, mirror_columns
-from tidegate.spark_consumer.sinks.merge.sink import DeltaMergingSink
+from tidegate.spark_consumer.sinks.merge.sink import DeltaMergingSink, MergeOptions, merge_settings
 from tidegate.spark_consumer.sinks.merge.versions import (
     HistoryColumns,
     StagedRows,
@@ -41,7 +39,7 @@ from tidegate.spark_consumer.sinks.merge.versions import (
     stage_rows,
 )
 from tidegate.spark_consumer.sinks.port import AnyTable, CollectedTable
-from tidegate.spark_consumer.sinks.sql import free, observed, session_settings
+from tidegate.spark_consumer.sinks.sql import checkpointed, free, session_settings
 from tidegate.spark_consumer.sinks.tables import Commit, for_each_table
 
 if TYPE_CHECKING:
@@ -71,22 +69,13 @@ class DeltaHistorySink(DeltaMergingSink):
         spark: SparkSession,
         output: str,
         *,
-        direct: DirectWay | None = None,
-        accepted: Iterable[str] = (),
-        layout: TableLayout | None = None,
         columns: HistoryColumns | None = None,
+        **options: Unpack[MergeOptions],
     ) -> None:
-        """Take what `DeltaMergingSink` takes, and the names of our columns."""
+        """Take the output's address, and the names of our columns."""
         self._columns = columns or HistoryColumns()
         self._admitted: dict[str, TopicSchemas] = {}
-        super().__init__(
-            spark,
-            output,
-            direct=direct,
-            accepted=accepted,
-            layout=layout,
-            part=self._columns.current,
-        )
+        super().__init__(spark, output, part=self._columns.current, **options)
 
     def open(self, *, query_id: str, release_max: int) -> None:
         """Open as every merging sink; raises ConfigError for tables of another prefix."""
@@ -104,38 +93,40 @@ class DeltaHistorySink(DeltaMergingSink):
                 self._columns.require_free(schemas)
                 self._admitted[schemas.table] = schemas
 
-    def _schema(self, one: AnyTable) -> StructType:
-        return self._columns.schema(one)
+    def _schema(self, table: AnyTable) -> StructType:
+        return self._columns.schema(table)
 
     def _merge_directly(
         self, opened: Mapping[str, tuple[CollectedTable, DirectTable]], *, commit: Commit
     ) -> None:
         staged: dict[str, StagedRows] = {}
-        for topic, (one, history) in opened.items():
+        for topic, (table, history) in opened.items():
             if not history.has(commit):
-                columns, keys = mirror_columns(one.schemas), key_names(one.schemas)
-                folded = fold_each_row(one.changes, columns)
+                columns, keys = mirror_columns(table.schemas), key_names(table.schemas)
+                folded = fold_each_row(table.changes, columns)
                 staged[topic] = stage_rows(
                     history, folded, columns=columns, keys=keys, ours=self._columns
                 )
         # First: whether the table lacks a row can be seen as long as it is without the release.
         for topic, rows in staged.items():
-            one, _ = opened[topic]
-            lost = [change for change in one.changes if change["ordinal"] in rows.lost]
-            self._incomplete.append_rows(one, lost, commit=commit)
+            table, _ = opened[topic]
+            lost = [change for change in table.changes if change["ordinal"] in rows.lost]
+            self._incomplete.append_rows(table, lost, commit=commit)
 
         def merge(topic: str) -> None:
-            one, history = opened[topic]
-            columns, keys = mirror_columns(one.schemas), key_names(one.schemas)
+            table, history = opened[topic]
+            columns, keys = mirror_columns(table.schemas), key_names(table.schemas)
             rows = staged[topic].rows
             merge_rows(history, rows, columns=columns, keys=keys, ours=self._columns, commit=commit)
-            self._tables.log(one.spark, one.schemas.table).follow()
+            self._tables.log(table.spark, table.schemas.table).follow()
 
         for_each_table(self._spark, list(staged), merge)
 
     def _merge_by_spark(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
         spark = next(iter(tables.values())).spark
-        waiting = {topic: one for topic, one in tables.items() if not self._has(one, commit=commit)}
+        waiting = {
+            topic: table for topic, table in tables.items() if not self._has(table, commit=commit)
+        }
         if not waiting:
             return
         files = self._files(waiting)
@@ -151,11 +142,11 @@ class DeltaHistorySink(DeltaMergingSink):
         with session_settings(spark, {"spark.sql.shuffle.partitions": str(files)}):
             for_each_table(spark, list(waiting), stage_table)
         # First: whether the table lacks a row can be seen as long as it is without the release.
-        for topic, one in waiting.items():
+        for topic, table in waiting.items():
             if staged[topic].lost:
-                self._set_aside(one, staged[topic].frame, commit=commit)
+                self._set_aside(table, staged[topic].frame, commit=commit)
         with (
-            self._merging(spark, files=files, commit=commit),
+            session_settings(spark, merge_settings(files, commit)),
             # Delta would send all rows of a partition to one task, which writes one file.
             session_settings(
                 spark, {"spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false"}
@@ -165,9 +156,9 @@ class DeltaHistorySink(DeltaMergingSink):
         for of_table in staged.values():
             free(of_table.frame)
 
-    def _has(self, one: AnyTable, *, commit: Commit) -> bool:
+    def _has(self, table: AnyTable, *, commit: Commit) -> bool:
         """Whether the table has the release, by all commits up to now."""
-        log = self._tables.log(one.spark, one.schemas.table)
+        log = self._tables.log(table.spark, table.schemas.table)
         log.follow()
         return log.written(commit) is not None
 
@@ -178,32 +169,24 @@ class DeltaHistorySink(DeltaMergingSink):
             "versionAsOf", self._tables.log(spark, table).head
         )
         current = reader.load(self._tables.address(table)).where(F.col(self._columns.is_current))
-        seen = Observation()
-        frame = (
-            stage(
-                one.frame,
-                current,
-                columns=mirror_columns(one.schemas),
-                keys=key_names(one.schemas),
-                ours=self._columns,
-                rows=one.rows,
-            )
-            .observe(
-                seen,
-                F.count_if(F.col("closes") | F.col("opens")).alias("versions"),
-                F.count_if("is_lost").alias("lost"),
-            )
-            .localCheckpoint(eager=True)
+        staged = stage(
+            one.frame,
+            current,
+            columns=mirror_columns(one.schemas),
+            keys=key_names(one.schemas),
+            ours=self._columns,
+            rows=one.rows,
         )
-        counted = observed(seen)
-        return _Staged(frame, counted["versions"], counted["lost"])
+        versions = F.count_if(F.col("closes") | F.col("opens"))
+        checkpoint, counts = checkpointed(staged, versions=versions, lost=F.count_if("is_lost"))
+        return _Staged(checkpoint, **counts)
 
-    def _set_aside(self, one: AnyTable, staged: DataFrame, *, commit: Commit) -> None:
+    def _set_aside(self, table: AnyTable, staged: DataFrame, *, commit: Commit) -> None:
         """Append the UPDATEs of rows that the table lacks to the incomplete table."""
         lost = staged.where("is_lost").select(F.col("ordinal").alias("of_ordinal")).alias("lost")
         is_lost = F.expr("c.ordinal = lost.of_ordinal")
-        changes = one.frame.alias("c").join(lost, is_lost, "left_semi")
-        self._incomplete.append_frame(one, changes, commit=commit)
+        changes = table.frame.alias("c").join(lost, is_lost, "left_semi")
+        self._incomplete.append_frame(table, changes, commit=commit)
 
     def _merge_table(self, one: AnyTable, staged: DataFrame, *, files: int) -> None:
         table = one.schemas.table

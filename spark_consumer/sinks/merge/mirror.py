@@ -11,12 +11,12 @@ the number of the last.  A table whose source orders changes by a column has its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
@@ -46,12 +46,17 @@ from tidegate.spark_consumer.sinks.merge.scope import (
     mirror_columns,
     mirror_schema,
 )
-from tidegate.spark_consumer.sinks.merge.sink import DeltaMergingSink, lost_updates
+from tidegate.spark_consumer.sinks.merge.sink import (
+    DeltaMergingSink,
+    expressions,
+    lost_updates,
+    merge_settings,
+)
 from tidegate.spark_consumer.sinks.port import AnyTable, CollectedTable
 from tidegate.spark_consumer.sinks.sql import (
+    checkpointed,
     double_quoted,
     free,
-    observed,
     quoted,
     session_settings,
 )
@@ -59,6 +64,15 @@ from tidegate.spark_consumer.sinks.tables import Commit, fold_settings, for_each
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
+
+
+_MERGED = (
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    # The same in a commit of delta-rs.
+    "num_target_rows_inserted",
+    "num_target_rows_updated",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +97,18 @@ class MergeClauses:
 
 
 def merge_clauses(
-    *, columns: Sequence[str], keys: Sequence[str], existing: Sequence[str] = ()
+    *,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    existing: Sequence[str] = (),
+    quote: Callable[[str], str] = quoted,
+    same_key: str = "",
 ) -> MergeClauses:
     """Return the clauses for a fold of these columns; keys are also equal where both are null.
 
-    With the column `SOURCE_ORDER` a row changes only if it has a lower value there.
-
-    A column that `existing` names and the fold lacks becomes null in a row that is inserted.
+    With the column `SOURCE_ORDER` a row changes only if it has a lower value there.  A column that
+    `existing` names and the fold lacks becomes null in a row that is inserted.  `quote` quotes a
+    name for the engine, and `same_key` is the condition of one that has no structs.
     """
     folded = {column.lower() for column in columns}
     others = [column for column in existing if column.lower() not in folded]
@@ -98,19 +117,19 @@ def merge_clauses(
     assigned = [column for column in columns if column not in keys] or list(keys)
     newer = ""
     if SOURCE_ORDER in positions:
-        newer = f" AND s.{folded_value(positions[SOURCE_ORDER])} > t.{quoted(SOURCE_ORDER)}"
+        newer = f" AND s.{folded_value(positions[SOURCE_ORDER])} > t.{quote(SOURCE_ORDER)}"
     return MergeClauses(
-        same_key=" AND ".join(f"t.{quoted(key)} <=> s.key.{quoted(key)}" for key in keys),
+        same_key=same_key or " AND ".join(f"t.{quote(key)} <=> s.key.{quote(key)}" for key in keys),
         is_deleted=f"s.action = '{DELETE}'",
         is_inserted=f"s.action = '{REPLACE}'",
         changed={
-            quoted(column): f"CASE WHEN s.{captured_flag(positions[column])}{newer} "
-            f"THEN s.{folded_value(positions[column])} ELSE t.{quoted(column)} END"
+            quote(column): f"CASE WHEN s.{captured_flag(positions[column])}{newer} "
+            f"THEN s.{folded_value(positions[column])} ELSE t.{quote(column)} END"
             for column in assigned
         },
         inserted={
-            **{quoted(column): f"s.{folded_value(n)}" for column, n in positions.items()},
-            **{quoted(column): "NULL" for column in others},
+            **{quote(column): f"s.{folded_value(n)}" for column, n in positions.items()},
+            **{quote(column): "NULL" for column in others},
         },
     )
 
@@ -123,28 +142,18 @@ def merge_folded(
     keys: Sequence[str],
     commit: Commit,
 ) -> None:
-    """Apply folded changes to the mirror; keys are also equal where both are null.
-
-    With the column `SOURCE_ORDER` a row changes only if it has a lower value there.
-    """
+    """Apply folded changes to the mirror, in one commit."""
     rows = _source(mirror, folded, columns=columns, keys=keys)
-    positions = {column: n for n, column in enumerate(columns)}
-    # A table of key columns only has nothing to patch, but a MERGE must assign something.
-    assigned = [column for column in columns if column not in keys] or list(keys)
-    newer = ""
-    if SOURCE_ORDER in positions:
-        newer = f" AND s.{folded_value(positions[SOURCE_ORDER])} > t.{double_quoted(SOURCE_ORDER)}"
+    clauses = merge_clauses(
+        columns=columns, keys=keys, quote=double_quoted, same_key=same_key(rows, keys)
+    )
     mirror.merge(
         rows,
-        same_row=same_key(rows, keys),
-        is_deleted=f"s.action = '{DELETE}'",
-        updated={
-            double_quoted(column): f"CASE WHEN s.{captured_flag(positions[column])}{newer} "
-            f"THEN s.{folded_value(positions[column])} ELSE t.{double_quoted(column)} END"
-            for column in assigned
-        },
-        is_inserted=f"s.action = '{REPLACE}'",
-        inserted={double_quoted(column): f"s.{folded_value(n)}" for column, n in positions.items()},
+        same_row=clauses.same_key,
+        is_deleted=clauses.is_deleted,
+        updated=clauses.changed,
+        is_inserted=clauses.is_inserted,
+        inserted=clauses.inserted,
         commit=commit,
     )
 
@@ -157,13 +166,13 @@ def unmatched_updates(
     A release never inserts a key that it only updates, so the mirror after the release lacks
     exactly the keys that it lacked before.
     """
-    patched = [one for one in folded if one.action == PATCH]
+    patched = [row for row in folded if row.action == PATCH]
     first = keys[0]
-    values = mirror.values(first, [one.key[first] for one in patched])
+    values = mirror.values(first, [row.key[first] for row in patched])
     known = set(as_tuples(mirror.found(first, values, keys)))
-    wanted = as_tuples(mirror.rows([one.key for one in patched], keys))
-    lost = [one for one, key in zip(patched, wanted, strict=True) if key not in known]
-    return lost + [one for one in folded if one.action == DELETE and one.updated_after_base]
+    wanted = as_tuples(mirror.rows([row.key for row in patched], keys))
+    lost = [row for row, key in zip(patched, wanted, strict=True) if key not in known]
+    return lost + [row for row in folded if row.action == DELETE and row.updated_after_base]
 
 
 def same_key(rows: Any, keys: Sequence[str]) -> str:
@@ -193,23 +202,14 @@ def _source(
     keys: Sequence[str],
 ) -> Any:
     source: dict[str, Any] = {
-        f"key_{n}": mirror.values(key, [one.key[key] for one in folded])
+        f"key_{n}": mirror.values(key, [row.key[key] for row in folded])
         for n, key in enumerate(keys)
     }
-    source["action"] = mirror.texts([one.action for one in folded])
+    source["action"] = mirror.texts([row.action for row in folded])
     for n, column in enumerate(columns):
-        source[captured_flag(n)] = mirror.flags([one.captures(column) for one in folded])
-        source[folded_value(n)] = mirror.values(column, [one.values.get(column) for one in folded])
+        source[captured_flag(n)] = mirror.flags([row.captures(column) for row in folded])
+        source[folded_value(n)] = mirror.values(column, [row.values.get(column) for row in folded])
     return mirror.together(source)
-
-
-_MERGED = (
-    "numTargetRowsInserted",
-    "numTargetRowsUpdated",
-    # The same in a commit of delta-rs.
-    "num_target_rows_inserted",
-    "num_target_rows_updated",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +227,8 @@ class DeltaMirrorSink(DeltaMergingSink):
     name = MIRROR
     incomplete = "incomplete"
 
-    def _schema(self, one: AnyTable) -> StructType:
-        return mirror_schema(one)
+    def _schema(self, table: AnyTable) -> StructType:
+        return mirror_schema(table)
 
     def _merge_directly(
         self, opened: Mapping[str, tuple[CollectedTable, DirectTable]], *, commit: Commit
@@ -236,8 +236,8 @@ class DeltaMirrorSink(DeltaMergingSink):
         unmatched: dict[str, list[FoldedRow]] = {}
 
         def merge(topic: str) -> None:
-            one, mirror = opened[topic]
-            unmatched[topic] = self._merge_rows(one, mirror, commit=commit)
+            table, mirror = opened[topic]
+            unmatched[topic] = self._merge_rows(table, mirror, commit=commit)
 
         for_each_table(self._spark, list(opened), merge)
         for topic, folded in unmatched.items():
@@ -245,43 +245,43 @@ class DeltaMirrorSink(DeltaMergingSink):
                 self._set_rows_aside(opened[topic][0], folded, commit=commit)
 
     def _merge_rows(
-        self, one: CollectedTable, mirror: DirectTable, *, commit: Commit
+        self, table: CollectedTable, mirror: DirectTable, *, commit: Commit
     ) -> list[FoldedRow]:
         """Merge one table by delta-rs; return its fold if an UPDATE in it matched no row."""
-        columns, keys = mirror_columns(one.schemas), key_names(one.schemas)
-        log = self._tables.log(one.spark, one.schemas.table)
-        folded = fold_rows(newest_rows(one.changes, columns), columns)
+        columns, keys = mirror_columns(table.schemas), key_names(table.schemas)
+        log = self._tables.log(table.spark, table.schemas.table)
+        folded = fold_rows(newest_rows(table.changes, columns), columns)
         kept = [row for row in folded if row.action != DELETE]
         if log.written(commit) is None:
             names = mirror.partition_columns
             values = {name: [row.values.get(name) for row in kept] for name in names}
-            address = self._tables.address(one.schemas.table)
-            refuse_lost_values(one.schemas.table, values, address=address)
+            address = self._tables.address(table.schemas.table)
+            refuse_lost_values(table.schemas.table, values, address=address)
             merge_folded(mirror, folded, columns=columns, keys=keys, commit=commit)
             log.follow()
         lost = any(row.action == DELETE and row.updated_after_base for row in folded)
         return folded if lost or _merged_rows(log, commit) < len(kept) else []
 
     def _set_rows_aside(
-        self, one: CollectedTable, folded: Sequence[FoldedRow], *, commit: Commit
+        self, table: CollectedTable, folded: Sequence[FoldedRow], *, commit: Commit
     ) -> None:
         """Append the UPDATEs without a row to the incomplete table, as `_set_aside` does."""
-        version = self._tables.log(one.spark, one.schemas.table).version_at(commit.release)
-        mirror = self._opened(one, version=version)
+        version = self._tables.log(table.spark, table.schemas.table).version_at(commit.release)
+        mirror = self._opened(table, version=version)
         if mirror is None:
-            frame = fold(one.frame, mirror_columns(one.schemas))
-            self._set_aside(one, frame, commit=commit)
+            frame = fold(table.frame, mirror_columns(table.schemas))
+            self._set_aside(table, frame, commit=commit)
             return
-        lost = unmatched_updates(mirror, folded, keys=key_names(one.schemas))
+        lost = unmatched_updates(mirror, folded, keys=key_names(table.schemas))
         bases = {tuple(row.key.values()): row for row in lost}
         changes = [
             change
-            for change in one.changes
+            for change in table.changes
             if change["mod_type"] == "UPDATE"
             and (base := bases.get(tuple(change["key"].values()))) is not None
             and base.is_after_base(change["ordinal"])
         ]
-        self._incomplete.append_rows(one, changes, commit=commit)
+        self._incomplete.append_rows(table, changes, commit=commit)
 
     def _merge_by_spark(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
         folds: dict[str, _Folded] = {}
@@ -300,7 +300,7 @@ class DeltaMirrorSink(DeltaMergingSink):
         # A fold reads the release alone, a MERGE the mirror too, which may be large.
         with session_settings(spark, fold_settings(files, tables.values())):
             for_each_table(spark, list(tables), fold_table)
-        with self._merging(spark, files=files, commit=commit):
+        with session_settings(spark, merge_settings(files, commit)):
             for_each_table(spark, list(tables), merge)
         # Outside of the MERGE's settings, which would mark the incomplete table's commits.
         for topic, folded in unmatched.items():
@@ -323,34 +323,29 @@ class DeltaMirrorSink(DeltaMergingSink):
             log.follow()
         return done.lost > 0 or _merged_rows(log, commit) < done.rows
 
-    def _set_aside(self, one: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
+    def _set_aside(self, table: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
         """Append the UPDATEs without a row to the incomplete table, unless it has the release.
 
         A release never inserts a key that it only updates, so the mirror after the release lacks
         exactly the keys that it lacked before.
         """
-        spark, schemas = one.spark, one.schemas
+        spark, schemas = table.spark, table.schemas
         version = self._tables.log(spark, schemas.table).version_at(commit.release)
         mirror = spark.read.format("delta").option("versionAsOf", version)
         known = mirror.load(self._tables.address(schemas.table))
         keys = known.select(key_struct(key_names(schemas)))
-        updates = lost_updates(one.frame, folded, keys)
-        self._incomplete.append_frame(one, updates, commit=commit)
+        updates = lost_updates(table.frame, folded, keys)
+        self._incomplete.append_frame(table, updates, commit=commit)
 
 
-def _folded(one: AnyTable) -> _Folded:
-    columns, seen = mirror_columns(one.schemas), Observation()
-    frame = (
-        fold(newest_changes(one.frame, columns), columns)
-        .observe(
-            seen,
-            F.count_if(F.col("action") != DELETE).alias("rows"),
-            F.count_if((F.col("action") == DELETE) & F.col("updated_after_base")).alias("lost"),
-        )
-        .localCheckpoint(eager=True)
+def _folded(table: AnyTable) -> _Folded:
+    columns, is_deleted = mirror_columns(table.schemas), F.col("action") == DELETE
+    frame, counts = checkpointed(
+        fold(newest_changes(table.frame, columns), columns),
+        rows=F.count_if(F.col("action") != DELETE),
+        lost=F.count_if(is_deleted & F.col("updated_after_base")),
     )
-    counted = observed(seen)
-    return _Folded(frame, counted["rows"], counted["lost"])
+    return _Folded(frame, **counts)
 
 
 def _merged_rows(log: CommitLog, commit: Commit) -> int:
@@ -366,13 +361,11 @@ def _merge(
 ) -> None:
     """Apply folded changes; keys are also equal where both are null."""
     clauses = merge_clauses(columns=columns, keys=keys)
-    changed: dict[str, str | Column] = {n: F.expr(v) for n, v in clauses.changed.items()}
-    inserted: dict[str, str | Column] = {n: F.expr(v) for n, v in clauses.inserted.items()}
     (
         mirror.alias("t")
         .merge(folded.alias("s"), clauses.same_key)
         .whenMatchedDelete(clauses.is_deleted)
-        .whenMatchedUpdate(set=changed)
-        .whenNotMatchedInsert(clauses.is_inserted, values=inserted)
+        .whenMatchedUpdate(set=expressions(clauses.changed))
+        .whenNotMatchedInsert(clauses.is_inserted, values=expressions(clauses.inserted))
         .execute()
     )

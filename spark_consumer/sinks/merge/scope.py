@@ -48,7 +48,7 @@ class MirrorScope:
         found = left_out(schemas)
         if self._checked.get(schemas.table, ()) == found:
             return
-        changes = [one for one in schemas.excludes if one != ELSEWHERE]
+        changes = [option for option in schemas.excludes if option != ELSEWHERE]
         refused = sorted(set(changes) - self._accepted)
         if refused:
             raise FilteredMirror(
@@ -83,13 +83,13 @@ class MirrorScope:
 
 def left_out(schemas: TopicSchemas) -> tuple[str, ...]:
     """Return what a mirror leaves out: `column <name>`, and options of the change stream."""
-    changes = (one for one in schemas.excludes if one != ELSEWHERE)
+    changes = (option for option in schemas.excludes if option != ELSEWHERE)
     return (*(f"{_COLUMN}{name}" for name in sorted(schemas.unwatched)), *changes)
 
 
 def leaves_changes_out(what: Iterable[str]) -> bool:
     """Whether whole changes are among what `left_out` returned, and not columns only."""
-    return not all(one.startswith(_COLUMN) for one in what)
+    return not all(text.startswith(_COLUMN) for text in what)
 
 
 def mirror_columns(schemas: TopicSchemas) -> tuple[str, ...]:
@@ -98,12 +98,12 @@ def mirror_columns(schemas: TopicSchemas) -> tuple[str, ...]:
     return tuple(name for name in columns if name not in schemas.unwatched)
 
 
-def mirror_schema(one: AnyTable) -> StructType:
+def mirror_schema(table: AnyTable) -> StructType:
     """Return the mirror's columns and their types; raises SchemaError for another schema."""
-    row = one.schema["new_values"].dataType
+    row = table.schema["new_values"].dataType
     if not isinstance(row, StructType):
         raise SchemaError("new_values is not a record", type=row.simpleString())
-    wanted = set(mirror_columns(one.schemas))
+    wanted = set(mirror_columns(table.schemas))
     return StructType([field for field in row if field.name in wanted])
 
 

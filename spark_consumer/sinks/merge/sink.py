@@ -12,13 +12,12 @@ unchanged, with the release and the ordinal of their release.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 
 import structlog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.cadence import HISTORY
@@ -36,8 +35,8 @@ from tidegate.spark_consumer.sinks.port import (
     Release,
     TableVersion,
 )
-from tidegate.spark_consumer.sinks.sql import free, session_settings
-from tidegate.spark_consumer.sinks.tables import Commit, MergedTables, OpenedTables
+from tidegate.spark_consumer.sinks.sql import free
+from tidegate.spark_consumer.sinks.tables import Commit, LoggedTables, TableRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,18 +45,32 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 
 
-class IncompleteTables:
-    """Appends to `<output>/<name>/<table>`; `changes` counts what it has appended since `open`."""
+_log = structlog.get_logger(__name__)
 
-    def __init__(self, output: str, *, name: str, of: str, direct: DirectWay | None = None) -> None:
-        """Take the output's address, the name of the folder, and that of the sink that merges."""
-        self._tables = SinkTables(output, folder=name, sink=name, direct=direct)
-        self._name = name
+
+class MergeOptions(TypedDict, total=False):
+    """Options of each sink that merges into Delta tables."""
+
+    direct: DirectWay | None
+    """How small releases are written without Spark."""
+    accepted: Iterable[str]
+    """What tables are written in spite of, as the setting `mirror_accepts`."""
+    layout: TableLayout | None
+    """The layout of new tables."""
+
+
+class IncompleteTables:
+    """The side tables of a sink; `changes` counts what it has appended since `open`."""
+
+    def __init__(self, tables: LoggedTables, *, sink: str, of: str) -> None:
+        """Take the tables, the sink that their commits name, and that of the merged tables."""
+        self._tables = tables
+        self._sink = sink
         self._of = of
         self.changes = 0
 
     def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
-        """Check every existing table, as `SinkTables.open` does."""
+        """Check every existing table, as `LoggedTables.open` does."""
         self._tables.open(spark, query_id=query_id, release_max=release_max)
 
     def heads(self) -> dict[str, int]:
@@ -65,41 +78,54 @@ class IncompleteTables:
         return self._tables.heads()
 
     def append_rows(
-        self, one: CollectedTable, changes: Sequence[Mapping[str, Any]], *, commit: Commit
+        self, table: CollectedTable, changes: Sequence[Mapping[str, Any]], *, commit: Commit
     ) -> None:
         """Append changes of a small release, unless the table has those of the release."""
         rows = [{**change, "ordinal": change["ordinal"] % ORDINALS} for change in changes]
         self._append(
-            one,
+            table,
             len(rows),
-            lambda aside: self._tables.append_changes(
-                one, rows, commit=aside, frame=lambda: _as_released(_only(one.frame, changes))
-            ),
+            lambda: _as_released(_only(table.frame, changes)),
+            rows,
             commit=commit,
         )
 
-    def append_frame(self, one: AnyTable, changes: DataFrame, *, commit: Commit) -> None:
+    def append_frame(self, table: AnyTable, changes: DataFrame, *, commit: Commit) -> None:
         """Append changes of a release in commit order, unless the table has those of the release.
 
         One job computes the frame.
         """
-        rows = released(changes).localCheckpoint(eager=True)
-        self._append(
-            one,
-            rows.count(),
-            lambda aside: self._tables.append(rows, one.schemas.table, commit=aside),
-            commit=commit,
-        )
+        in_order = changes.coalesce(1).sortWithinPartitions("ordinal")
+        rows = _as_released(in_order).localCheckpoint(eager=True)
+        self._append(table, rows.count(), lambda: rows, commit=commit)
         free(rows)
 
     def _append(
-        self, one: AnyTable, count: int, append: Callable[[Commit], None], *, commit: Commit
+        self,
+        one: AnyTable,
+        count: int,
+        frame: Callable[[], DataFrame],
+        changes: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        commit: Commit,
     ) -> None:
-        side, table = self._tables, one.schemas.table
-        aside = Commit(commit.query_id, self._name, commit.release, commit.through_us)
-        if count and side.log(one.spark, table).written(aside) is None:
-            side.prepare(one.spark, table, schema=one.schema, commit=aside)
-            append(aside)
+        if not count:
+            return
+        side, spark, table = self._tables, one.spark, one.schemas.table
+        aside = Commit(commit.query_id, self._sink, commit.release, commit.through_us)
+        rows = TableRows(
+            topic=table,
+            table=table,
+            spark=spark,
+            schema=lambda: one.schema,
+            frame=frame,
+            sources={table: count},
+            changes=changes,
+        )
+        side.begin(rows, commit=aside)
+        with side.staging(spark, commit=aside):
+            is_new = side.append(rows, commit=aside)
+        if is_new:
             self.changes += count
             log = _log.bind(table=table, release=commit.release, changes=count)
             if self._of == HISTORY:
@@ -114,7 +140,7 @@ def lost_updates(changes: DataFrame, folded: DataFrame, known: DataFrame) -> Dat
     `known` has a column `key` with each key of the mirror, before these changes or after them: a
     fold never inserts a key that it only updates.
     """
-    # Under names of their own: Spark takes columns that both sides of a join have for one.
+    # Under other names: Spark takes columns that both sides of a join have for one.
     base = (F.col("key").alias("of_key"), F.col("base_ordinal").alias("after_ordinal"))
     patched = folded.where(F.col("action") == PATCH).select(*base).alias("p")
     unknown = patched.join(known.alias("m"), F.expr("p.of_key <=> m.key"), "left_anti")
@@ -131,11 +157,6 @@ def lost_updates(changes: DataFrame, folded: DataFrame, known: DataFrame) -> Dat
     )
 
 
-def released(changes: DataFrame) -> DataFrame:
-    """Return changes in commit order, in one task, with the ordinals of their own releases."""
-    return _as_released(changes.coalesce(1).sortWithinPartitions("ordinal"))
-
-
 def _as_released(changes: DataFrame) -> DataFrame:
     """Return changes of several releases with the ordinals that they were released with."""
     return changes.withColumn("ordinal", F.col("ordinal") % ORDINALS)
@@ -146,22 +167,19 @@ def _only(frame: DataFrame, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     return frame.where(F.col("ordinal").isin(ordinals)).coalesce(1).sortWithinPartitions("ordinal")
 
 
-_Tables = TypeVar("_Tables", bound=MergedTables)
-_Side = TypeVar("_Side", bound=OpenedTables)
-
-
-class TableMergingSink(ABC, Generic[_Tables, _Side]):
+class TableMergingSink(ABC):
     """Merges into one table for each source table, with a side table; a `MergingSink`."""
 
     name: ClassVar[str]
+    _tables: LoggedTables
 
     def __init__(
         self,
         spark: SparkSession,
         output: str,
         *,
-        tables: _Tables,
-        incomplete: _Side,
+        tables: LoggedTables,
+        incomplete: IncompleteTables,
         scope: MirrorScope,
         direct: DirectWay | None = None,
     ) -> None:
@@ -181,6 +199,11 @@ class TableMergingSink(ABC, Generic[_Tables, _Side]):
         for tables in (self._tables, self._incomplete):
             tables.open(self._spark, query_id=query_id, release_max=release_max)
         self._changelog.open(query_id=query_id)
+
+    @property
+    def incomplete_changes(self) -> int:
+        """How many changes went to the incomplete tables since `open`."""
+        return self._incomplete.changes
 
     def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
         """Merge several releases as `write` does one; raises also ChangesNotConserved.
@@ -228,7 +251,7 @@ class TableMergingSink(ABC, Generic[_Tables, _Side]):
         }
 
     @abstractmethod
-    def _schema(self, one: AnyTable) -> StructType:
+    def _schema(self, table: AnyTable) -> StructType:
         """Return the columns of the sink's table and their types."""
 
     @abstractmethod
@@ -239,52 +262,46 @@ class TableMergingSink(ABC, Generic[_Tables, _Side]):
         """
 
 
-class DeltaMergingSink(TableMergingSink[SinkTables, IncompleteTables]):
+class DeltaMergingSink(TableMergingSink):
     """Merges into `<output>/<name>/<table>`; a `MergingSink`."""
 
     incomplete: ClassVar[str]
     """The name of the folder of the side tables."""
+    _tables: SinkTables
 
     def __init__(
         self,
         spark: SparkSession,
         output: str,
         *,
-        direct: DirectWay | None = None,
-        accepted: Iterable[str] = (),
-        layout: TableLayout | None = None,
         part: Mapping[str, Any] | None = None,
+        **options: Unpack[MergeOptions],
     ) -> None:
-        """Take the output's address, and how small releases are written without Spark.
+        """Take the output's address.
 
-        `accepted` says what tables are written in spite of, as the setting `mirror_accepts`;
-        `layout` is that of new tables.  `part` is the partition, by column, that holds every row
-        which a merge may change, where it is not all of the table: tables are partitioned by these
-        columns.
+        `part` is the partition, by column, that holds every row which a merge may change, where it
+        is not all of the table: tables are partitioned by these columns.
         """
+        direct = options.get("direct")
         self._output = output
         self._part = dict(part or {})
         tables = SinkTables(
             output,
-            folder=self.name,
+            self.name,
             sink=self.name,
             direct=direct,
             partitioned_by=tuple(self._part),
-            layout=layout,
+            layout=options.get("layout"),
         )
+        side = SinkTables(output, self.incomplete, sink=self.incomplete, direct=direct)
         super().__init__(
             spark,
             output,
             tables=tables,
-            incomplete=IncompleteTables(output, name=self.incomplete, of=self.name, direct=direct),
-            scope=MirrorScope(accepted, of=self.name),
+            incomplete=IncompleteTables(side, sink=self.incomplete, of=self.name),
+            scope=MirrorScope(options.get("accepted", ()), of=self.name),
             direct=direct,
         )
-
-    @property
-    def incomplete_changes(self) -> int:
-        """How many changes went to the incomplete tables since `open`."""
-        return self._incomplete.changes
 
     def heads(self) -> Mapping[str, int]:
         """Return the newest version of each table that was read, by its path in the output."""
@@ -292,12 +309,12 @@ class DeltaMergingSink(TableMergingSink[SinkTables, IncompleteTables]):
 
     def _merge_changed(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
         opened: dict[str, tuple[CollectedTable, DirectTable]] = {}
-        for topic, one in tables.items():
-            found = self._opened(one)
-            if isinstance(one, CollectedTable) and found is not None:
-                opened[topic] = one, found
+        for topic, table in tables.items():
+            found = self._opened(table)
+            if isinstance(table, CollectedTable) and found is not None:
+                opened[topic] = table, found
         self._merge_directly(opened, commit=commit)
-        rest = {topic: one for topic, one in tables.items() if topic not in opened}
+        rest = {topic: table for topic, table in tables.items() if topic not in opened}
         if rest:
             self._merge_by_spark(rest, commit=commit)
 
@@ -311,15 +328,15 @@ class DeltaMergingSink(TableMergingSink[SinkTables, IncompleteTables]):
     def _merge_by_spark(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
         """Merge tables by Spark, by topic; there is one at least, and all are of one session."""
 
-    def _opened(self, one: AnyTable, *, version: int | None = None) -> DirectTable | None:
+    def _opened(self, table: AnyTable, *, version: int | None = None) -> DirectTable | None:
         """Return the sink's table for delta-rs, or None if Spark writes it."""
         direct = self._tables.direct
-        if direct is None or not isinstance(one, CollectedTable):
+        if direct is None or not isinstance(table, CollectedTable):
             return None
         return direct.mirror(
-            self._tables.path(one.schemas.table),
-            schema=self._schema(one),
-            keys=key_names(one.schemas),
+            self._tables.path(table.schemas.table),
+            schema=self._schema(table),
+            keys=key_names(table.schemas),
             version=version,
             part=self._part,
         )
@@ -328,24 +345,24 @@ class DeltaMergingSink(TableMergingSink[SinkTables, IncompleteTables]):
         """Return how many files the MERGE of each of these tables writes at most."""
         return max(
             self._tables.files_of_merge(
-                one.spark, one.schemas.table, rows=one.rows, part=self._part
+                table.spark, table.schemas.table, rows=table.rows, part=self._part
             )
-            for one in tables.values()
+            for table in tables.values()
         )
 
-    @contextmanager
-    def _merging(self, spark: SparkSession, *, files: int, commit: Commit) -> Iterator[None]:
-        """Set what MERGE takes from the session only; all tables of a release share it."""
-        settings = {
-            "spark.databricks.delta.commitInfo.userMetadata": commit.metadata,
-            "spark.databricks.delta.write.txnAppId": commit.application,
-            "spark.databricks.delta.write.txnVersion": str(commit.release),
-            # The source is materialised once, before the MERGE, which also counts it.
-            "spark.databricks.delta.merge.materializeSource": "none",
-            "spark.sql.shuffle.partitions": str(files),
-        }
-        with session_settings(spark, settings):
-            yield
+
+def merge_settings(files: int, commit: Commit) -> dict[str, str]:
+    """Return what MERGE takes from the session only; all tables of a release share it."""
+    return {
+        "spark.databricks.delta.commitInfo.userMetadata": commit.metadata,
+        "spark.databricks.delta.write.txnAppId": commit.application,
+        "spark.databricks.delta.write.txnVersion": str(commit.release),
+        # The source is materialised once, before the MERGE, which also counts it.
+        "spark.databricks.delta.merge.materializeSource": "none",
+        "spark.sql.shuffle.partitions": str(files),
+    }
 
 
-_log = structlog.get_logger(__name__)
+def expressions(values: Mapping[str, str]) -> dict[str, str | Column]:
+    """Return values of a MERGE's clause, which are SQL, as PySpark takes them."""
+    return {name: F.expr(value) for name, value in values.items()}

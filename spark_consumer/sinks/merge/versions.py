@@ -47,6 +47,9 @@ _VALID_FROM = "valid_from"
 _VALID_TO = "valid_to"
 _IS_CURRENT = "is_current"
 
+_BROADCAST_ROWS_MAX = 100_000
+"""The keys of as many changes go to every task, which then reads the table without a shuffle."""
+
 
 @dataclass(frozen=True, slots=True)
 class HistoryColumns:
@@ -112,16 +115,12 @@ class HistoryColumns:
                 column_by_setting=self.is_current,
             )
 
-    def schema(self, one: AnyTable) -> StructType:
+    def schema(self, table: AnyTable) -> StructType:
         """Return the columns of a table's history and their types; raises as `require_free`."""
-        self.require_free(one.schemas)
+        self.require_free(table.schemas)
         kinds = (TimestampType(), TimestampType(), BooleanType())
         ours = [StructField(name, kind) for name, kind in zip(self.names, kinds, strict=True)]
-        return StructType([*ours, *mirror_schema(one)])
-
-
-_BROADCAST_ROWS_MAX = 100_000
-"""The keys of as many changes go to every task, which then reads the table without a shuffle."""
+        return StructType([*ours, *mirror_schema(table)])
 
 
 def stage(
@@ -220,7 +219,7 @@ def merge_staged(
 
 
 def _stale(table: DataFrame, columns: Sequence[str], ours: HistoryColumns) -> list[str]:
-    """Return the columns that no change writes any more; an UPDATE leaves them as they are."""
+    """Return the columns that no change writes any more; an UPDATE leaves them unchanged."""
     known = {name.lower() for name in (*ours.names, *columns)}
     return [name for name in table.columns if name.lower() not in known]
 
@@ -254,28 +253,32 @@ def stage_rows(
     ours: HistoryColumns,
 ) -> StagedRows:
     """Return the versions that folded changes close and open; `history` is before the release."""
-    values = history.values(keys[0], [one.state.key[keys[0]] for one in folded])
+    values = history.values(keys[0], [change.state.key[keys[0]] for change in folded])
     current = history.found(keys[0], values, columns, part=ours.current)
     place_of = {key: place for place, key in enumerate(as_tuples(current.select(list(keys))))}
-    of_change = as_tuples(history.rows([one.state.key for one in folded], keys))
+    of_change = as_tuples(history.rows([change.state.key for change in folded], keys))
     places = [place_of.get(key) for key in of_change]
     changes = list(zip(folded, places, strict=True))
-    closing = [one for one, place in changes if one.is_first and place is not None]
-    opening = [(one, place) for one, place in changes if _opens(one, is_held=place is not None)]
-    both = [*((one, None) for one in closing), *opening]
+    closing = [change for change, place in changes if change.is_first and place is not None]
+    opening = [
+        (change, place) for change, place in changes if _opens(change, is_held=place is not None)
+    ]
+    both = [*((change, None) for change in closing), *opening]
     source: dict[str, Any] = {
         "is_closing": history.flags([n < len(closing) for n in range(len(both))]),
-        "starts_at": history.values(ours.valid_from, [one.starts_at for one, _ in both]),
-        "ends_at": history.values(ours.valid_to, [one.ends_at for one, _ in both]),
+        "starts_at": history.values(ours.valid_from, [change.starts_at for change, _ in both]),
+        "ends_at": history.values(ours.valid_to, [change.ends_at for change, _ in both]),
     }
     for n, key in enumerate(keys):
-        source[f"key_{n}"] = history.values(key, [one.state.key[key] for one, _ in both])
+        source[f"key_{n}"] = history.values(key, [change.state.key[key] for change, _ in both])
     held = [place for _, place in both]
     for n, column in enumerate(columns):
-        captured = [one.state.captures(column) for one, _ in both]
-        new = history.values(column, [one.state.values.get(column) for one, _ in both])
+        captured = [change.state.captures(column) for change, _ in both]
+        new = history.values(column, [change.state.values.get(column) for change, _ in both])
         source[folded_value(n)] = history.either(captured, new, current[column], held)
-    lost = (one.ordinal for one, place in changes if _is_lost(one, is_held=place is not None))
+    lost = (
+        change.ordinal for change, place in changes if _is_lost(change, is_held=place is not None)
+    )
     return StagedRows(history.together(source), frozenset(lost))
 
 
@@ -305,13 +308,13 @@ def merge_rows(
     )
 
 
-def _opens(one: FoldedChange, *, is_held: bool) -> bool:
+def _opens(change: FoldedChange, *, is_held: bool) -> bool:
     """Whether a version begins with a change: the last one of its key and commit timestamp."""
-    is_alive = one.state.action == REPLACE or (one.state.action == PATCH and is_held)
-    return is_alive and one.ends_at != one.starts_at
+    is_alive = change.state.action == REPLACE or (change.state.action == PATCH and is_held)
+    return is_alive and change.ends_at != change.starts_at
 
 
-def _is_lost(one: FoldedChange, *, is_held: bool) -> bool:
+def _is_lost(change: FoldedChange, *, is_held: bool) -> bool:
     """Whether a change is an UPDATE of a row that is deleted, or was never inserted."""
-    is_unknown = one.state.action == DELETE or (one.state.action == PATCH and not is_held)
-    return one.mod_type == "UPDATE" and is_unknown
+    is_unknown = change.state.action == DELETE or (change.state.action == PATCH and not is_held)
+    return change.mod_type == "UPDATE" and is_unknown

@@ -10,9 +10,9 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.commands import tail as tail_module
 from tidegate.spark_consumer.commands.tail import as_json, as_text, tail
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
 from tidegate.spark_consumer.sinks.release_writer import write_release
 
@@ -33,7 +33,7 @@ class Lake:
             kit.Topic("items", B, ["id"], key_id=3),
         )
         direct = DirectWay(DirectPlace(kit.output)) if small else None
-        self.sink = DeltaChangelogSink(kit.spark, kit.output, direct=direct)
+        self.sink = changelog_sink(kit.spark, kit.output, direct=direct)
         self.sink.open(query_id="query-1", release_max=-1)
         self.files = Storage(kit.spark, kit.output)
         self.files.take()

@@ -12,8 +12,7 @@ from tests.any_schema.release import release_of
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.spark_consumer.batch.releases import handed_batch
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.iceberg.java_table import JavaCatalog
-from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace, JavaCatalog
 
 
 class Kit:

@@ -17,24 +17,15 @@ from tests.spark.sinks.conftest import Kit, Lake
 from tests.topic_contract import NAMES
 from tests.topics import Change, Topic
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
+from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
-from tidegate.spark_consumer.sinks.delta.transactions_sink import DeltaTransactionsSink
-from tidegate.spark_consumer.sinks.files.datastream import DatastreamFilesSink, FileSettings
-from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits
 from tidegate.spark_consumer.sinks.function import BatchFunctionSink, FunctionSink
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
-from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
-from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
-from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink
-from tidegate.spark_consumer.sinks.merge.by_key import DeltaMirrorByKeySink
-from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
-from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.parquet import ParquetSink
-from tidegate.spark_consumer.sinks.parquet_by_key import ParquetByKeySink
-from tidegate.spark_consumer.sinks.parquet_transactions import ParquetTransactionsSink
+from tidegate.spark_consumer.sinks.kinds import (
+    KINDS,
+    Parts,
+)
 
 ACCOUNTS, ORDERS = "accounts", "sales.Orders"
 COLUMNS = {"id": "INT64", "owner": "STRING(MAX)", "balance": "INT64"}
@@ -176,7 +167,7 @@ class KeptSink:
         self.lake = Lake(self.kit) if name.startswith("iceberg") else None
 
     def open(self, *, small=True, query_id="query-1", release_max=99):
-        sink = MAKERS[self.name](self, DirectWay(DirectPlace(self.kit.output)) if small else None)
+        sink = sink_of(self, DirectWay(DirectPlace(self.kit.output)) if small else None)
         sink.open(query_id=query_id, release_max=release_max)
         return sink
 
@@ -338,42 +329,31 @@ def states(tables, is_shown):
     }
 
 
-def _files(kept, _direct):
-    settings = FileSettings(FileFormat.AVRO, FileLimits(2, 10_000))
-    return DatastreamFilesSink(kept.output, settings, stream=lambda: STREAM, clock=lambda: 1.8e9)
-
-
-def _by_spark(make):
-    return lambda kept, _direct: make(kept.kit.spark, kept.kit.output)
-
-
-def _by_both(make):
-    return lambda kept, direct: make(kept.kit.spark, kept.kit.output, direct=direct)
-
-
-def _iceberg(make):
-    return lambda kept, _direct: make(kept.kit.spark, kept.lake.output, kept.lake.place)
-
-
-MAKERS = {
-    "changelog": _by_both(DeltaChangelogSink),
-    "mirror": _by_both(DeltaMirrorSink),
-    "history": _by_both(DeltaHistorySink),
-    "parquet": lambda kept, direct: ParquetSink(
-        kept.kit.spark, kept.output, is_direct=direct is not None
-    ),
-    "transactions": _by_spark(DeltaTransactionsSink),
-    "parquet_transactions": lambda kept, _: ParquetTransactionsSink(kept.output),
-    "function": lambda kept, _: FunctionSink(kept.call, spark=kept.kit.spark),
-    "topic": lambda kept, _: OrderedTopicSink(kept.topic.process(), names=NAMES),
-    "datastream_files": _files,
-    "changelog_by_key": _by_spark(DeltaChangelogByKeySink),
-    "mirror_by_key": _by_spark(DeltaMirrorByKeySink),
-    "parquet_by_key": lambda kept, _: ParquetByKeySink(kept.kit.spark, kept.output),
-    "batches": lambda kept, _: BatchFunctionSink(kept.call),
-    "iceberg_changelog": _iceberg(IcebergChangelogSink),
-    "iceberg_mirror": _iceberg(IcebergMirrorSink),
+SETTINGS = ConsumerConfig(
+    bootstrap_servers="b",
+    registry_url="http://r",
+    prefix="bank",
+    output="o",
+    checkpoint="c",
+).model_copy(update={"datastream_files_rows_max": 2, "datastream_files_bytes_max": 10_000})
+FUNCTIONS = {
+    "function": lambda kept: FunctionSink(kept.call, spark=kept.kit.spark),
+    "batches": lambda kept: BatchFunctionSink(kept.call),
 }
+SINKS = (*KINDS, *FUNCTIONS)
+
+
+def sink_of(kept, direct):
+    """A sink as the table of sinks makes it, or a function of a program's."""
+    if kept.name in FUNCTIONS:
+        return FUNCTIONS[kept.name](kept)
+    parts = Parts(
+        kept.kit.spark, SETTINGS, kept.output, direct,
+        topic=kept.topic.process, stream=lambda: STREAM, clock=lambda: 1.8e9,
+    )  # fmt: skip
+    return KINDS[kept.name].make(parts)
+
+
 READERS = {
     **dict.fromkeys(("changelog", "iceberg_changelog"), KeptSink.changes),
     **dict.fromkeys(("mirror", "history", "iceberg_mirror"), KeptSink.rows),

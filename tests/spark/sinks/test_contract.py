@@ -17,8 +17,8 @@ from tests.spark.sinks.sink_cases import (
     ASIDE,
     COLUMNS,
     LAST,
-    MAKERS,
     ORDERS,
+    SINKS,
     KeptSink,
     expected,
 )
@@ -28,7 +28,7 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import TableMissing, WriterReplaced
 from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
-from tidegate.spark_consumer.sinks.iceberg.java_table import JavaTable
+from tidegate.spark_consumer.sinks.iceberg.catalog import JavaTable
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.sinks.merge import history, mirror
 from tidegate.spark_consumer.sinks.merge.by_key import DeltaMirrorByKeySink
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DELTA = ("changelog", "mirror", "history")
 FOLDERS = ("parquet", "parquet_transactions", "parquet_by_key")
-OWNED = tuple(name for name in MAKERS if name not in {"function", "batches", "topic"})
+OWNED = tuple(name for name in SINKS if name not in {"function", "batches", "topic"})
 KEYED = ("changelog_by_key", "mirror_by_key")
 VERSIONED = (*DELTA, *KEYED, "transactions", "iceberg_changelog", "iceberg_mirror")
 # What `./dev test` runs; `./dev test-real` and CI run all.
@@ -48,8 +48,8 @@ WAYS = [
         id=f"{name}-{'small' if small else 'large'}",
         marks=() if (name, small) in QUICK else pytest.mark.slow,
     )
-    for name in MAKERS
-    for small in ((True, False) if name in (*DELTA, "parquet") else (False,))
+    for name in SINKS
+    for small in ((True, False) if name in (*DELTA, "parquet", "datastream_files") else (False,))
 ]
 
 

@@ -15,8 +15,7 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.files.datastream import DatastreamFilesSink, FileSettings
 from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits
 from tidegate.spark_consumer.sinks.files.parquet_bytes import parquet_file
-from tidegate.spark_consumer.sinks.parquet import ParquetSink
-from tidegate.spark_consumer.sinks.parquet_transactions import ParquetTransactionsSink
+from tidegate.spark_consumer.sinks.kinds import parquet_sink, parquet_transactions_sink
 from tidegate.spark_consumer.sinks.sql import session_settings
 
 pytestmark = pytest.mark.spark
@@ -44,7 +43,7 @@ def inserts(kit, topic, *keys, text=1):
 
 
 def parquet(kit, files, *, is_direct=True):
-    sink = ParquetSink(kit.spark, files, is_direct=is_direct)
+    sink = parquet_sink(kit.spark, files, is_direct=is_direct)
     sink.open(query_id="query-1", release_max=99)
     return sink
 
@@ -64,7 +63,7 @@ def test_a_small_release_takes_no_job_of_spark(kit, files, topic):
 
 def test_the_writer_looks_at_its_size_at_each_large_transaction(kit, files, topic):
     """Those of a backfill have megabytes, so a hundred of them must not wait in its memory."""
-    sink = ParquetTransactionsSink(files)
+    sink = parquet_transactions_sink(kit.spark, files)
     sink.open(query_id="query-1", release_max=99)
     with session_settings(kit.spark, {"parquet.block.size": "10000"}):
         sink.write(kit.release(0, inserts(kit, topic, *range(1, 9), text=9_000)))

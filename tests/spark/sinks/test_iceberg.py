@@ -12,15 +12,14 @@ from tests.any_schema.release import release_of
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.errors import CommitOvertaken, ForeignChange, TableMissing
 from tidegate.spark_consumer.sinks.delta.as_of import as_of
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
-from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
-from tidegate.spark_consumer.sinks.iceberg.java_table import JavaTable
+from tidegate.spark_consumer.sinks.iceberg.catalog import JavaTable
 from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
+from tidegate.spark_consumer.sinks.kinds import changelog_sink, iceberg_changelog_sink
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.sinks.port import Merge, TableVersion
 from tidegate.spark_consumer.sinks.sql import session_settings
-from tidegate.spark_consumer.sinks.tables import Commit
+from tidegate.spark_consumer.sinks.tables import Commit, TableRows
 from tidegate.spark_consumer.spark.query_session import QuerySession
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep]
@@ -111,7 +110,7 @@ def test_a_programs_rule_for_assignments_does_not_reach_the_merge(kit, lake, top
 
 @pytest.mark.rule("sink-iceberg-mirror")
 def test_a_mirror_that_joins_takes_all_releases_from_the_delta_changelog(kit, lake, topic):
-    changelog = DeltaChangelogSink(kit.spark, kit.output)
+    changelog = changelog_sink(kit.spark, kit.output)
     changelog.open(query_id="query-1", release_max=-1)
     parts = [
         [("INSERT", {"id": n}, {"a": "x", "b": n}) for n in range(3)],
@@ -164,8 +163,8 @@ def places(lake, version=None):
 @pytest.mark.parametrize("moment", ["staged", "publish"])
 def test_of_two_runs_that_write_one_release_one_publishes_it(kit, lake, topic, monkeypatch, moment):
     first, second = (
-        opened(kit, lake, make=IcebergChangelogSink),
-        opened(kit, lake, make=IcebergChangelogSink),
+        opened(kit, lake, make=iceberg_changelog_sink),
+        opened(kit, lake, make=iceberg_changelog_sink),
     )
     first.write(kit.release(0, [(topic, insert(kit, 0))]))
     release = kit.release(1, [(topic, insert(kit, n)) for n in range(3)])
@@ -187,7 +186,7 @@ def test_of_two_runs_that_write_one_release_one_publishes_it(kit, lake, topic, m
 def test_a_release_whose_staged_rows_maintenance_has_removed_is_staged_again(
     kit, lake, topic, monkeypatch
 ):
-    sink = opened(kit, lake, make=IcebergChangelogSink)
+    sink = opened(kit, lake, make=iceberg_changelog_sink)
     sink.write(kit.release(0, [(topic, insert(kit, 0))]))
     staged, is_expired = JavaTable.staged, []
 
@@ -206,13 +205,13 @@ def test_a_release_whose_staged_rows_maintenance_has_removed_is_staged_again(
 @pytest.mark.rule("sink-iceberg-changelog")
 def test_maintenance_by_others_neither_repeats_a_release_nor_ends_the_query(kit, lake, topic):
     releases = [kit.release(n, [(topic, insert(kit, n))]) for n in range(4)]
-    sink = opened(kit, lake, make=IcebergChangelogSink)
+    sink = opened(kit, lake, make=iceberg_changelog_sink)
     for release in releases[:2]:
         sink.write(release)
     lake.compact("changelog", "t")
     lake.expire("changelog", "t")
     assert lake.java("changelog", "t").current().release is None
-    restarted = opened(kit, lake, make=IcebergChangelogSink)
+    restarted = opened(kit, lake, make=iceberg_changelog_sink)
     for release in releases[:3]:
         restarted.write(release)
     assert places(lake) == [(0, 0), (1, 0), (2, 0)]
@@ -246,12 +245,15 @@ class Writer:
     def write(self, release):
         self.tables.prepare(self.spark, "t", schema=self.frame(0).schema, commit=commit(release))
         with self.tables.staging(self.spark, commit=commit(release)):
-            return self.tables.write(
-                self.spark,
-                "t",
-                lambda: self.tables.stage_rows(self.frame(release), "t", commit=commit(release)),
-                commit=commit(release),
+            rows = TableRows(
+                topic="t",
+                table="t",
+                spark=self.spark,
+                schema=lambda: self.frame(0).schema,
+                frame=lambda: self.frame(release),
+                sources={"t": 1},
             )
+            return self.tables.append(rows, commit=commit(release))
 
 
 @pytest.fixture

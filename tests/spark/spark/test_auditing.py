@@ -38,8 +38,8 @@ from tidegate.spark_consumer.core.batch_state import OutputProof, State
 from tidegate.spark_consumer.core.origin_ledger import fault_of
 from tidegate.spark_consumer.core.proof import Fault, Verdict
 from tidegate.spark_consumer.core.sums import OriginSum
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.files.parquet_bytes import arrow_schema
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.port import TableVersion
@@ -689,7 +689,7 @@ def test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end(kit, config)
     topic = kit.Topic("t", {1: {"id": "INT64"}}, ["id"])
     output = Storage(kit.spark, config.output)
     output.take()
-    sinks = [sink(kit.spark, kit.output) for sink in (DeltaChangelogSink, DeltaMirrorSink)]
+    sinks = [sink(kit.spark, kit.output) for sink in (changelog_sink, DeltaMirrorSink)]
     for sink in sinks:
         sink.open(query_id="query-1", release_max=10)
     with pytest.raises(ConfigError, match="no release manifest"):

@@ -26,9 +26,9 @@ from tidegate.spark_consumer.batch.rows import kafka_rows
 from tidegate.spark_consumer.config import LOGIN_PACKAGES, ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.sinks.delta import tables
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.sql import session_settings
 from tidegate.spark_consumer.spark import query, requirements
@@ -89,7 +89,7 @@ def test_stored_values_do_not_depend_on_the_programs_settings(spark, tmp_path):
         session.begin_batch(batches)
     direct = find_direct_way(output, rows_max=100)
     sinks = [
-        DeltaChangelogSink(session.spark, output, direct=direct),
+        changelog_sink(session.spark, output, direct=direct),
         DeltaMirrorSink(session.spark, output, direct=direct),
     ]
     for sink in sinks:

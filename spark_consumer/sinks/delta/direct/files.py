@@ -34,7 +34,7 @@ COMPACTION = "tidegate compaction"
 """The metadata of its commits: no JSON, since they are those of no release."""
 
 _INDEXED_COLUMNS = 32
-"""Columns of which Delta keeps bounds where a table does not say which."""
+"""How many columns have bounds where a table does not choose them."""
 
 _BOUNDED = "delta.dataSkippingStatsColumns"
 
@@ -46,6 +46,10 @@ delta-rs shows others in another form than the log has: a file would be added an
 
 _NOWHERE = (-1,)
 """The place of a file without bounds, before all others: it is not rewritten."""
+
+_ELEMENT = "element"
+_TEXT_MAX = 32
+_MS = timedelta(milliseconds=1)
 
 
 class DirectFiles(DirectTable):
@@ -184,7 +188,7 @@ class DirectFiles(DirectTable):
         return local.stat().st_size
 
     def _bounded_columns(self) -> list[str]:
-        """Return the columns of which the log keeps bounds."""
+        """Return the columns that have bounds in the log."""
         chosen = self._table.metadata().configuration.get(_BOUNDED)
         if chosen:
             return [name.strip() for name in chosen.split(",")]
@@ -228,11 +232,6 @@ def _texts(value: Any) -> tuple[bool, str | None]:
     return False, None
 
 
-_ELEMENT = "element"
-_TEXT_MAX = 32
-_MS = timedelta(milliseconds=1)
-
-
 class OtherColumns(Exception):  # noqa: N818 - an answer, not an error
     """A file has a column that its table does not have; the text names it."""
 
@@ -269,7 +268,7 @@ def aligned(rows: Any, schema: Any) -> Any:
 
 
 def in_order(rows: Any, columns: Sequence[str]) -> Any:
-    """Return rows sorted by columns of numbers; those that are sorted already as they are."""
+    """Return rows sorted by columns of numbers; sorted ones are returned unchanged."""
     if _is_sorted(rows, columns):
         return rows
     return rows.sort_by([(column, "ascending") for column in columns])

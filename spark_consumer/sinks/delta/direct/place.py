@@ -1,6 +1,6 @@
 """Where an output is for delta-rs: on this machine, or in a store that Spark's session reaches.
 
-delta-rs has clients of its own for S3 and Google Cloud Storage.  They get what the session's have
+delta-rs has its own clients for S3 and Google Cloud Storage.  They get what the session's have
 (endpoint, region, credentials, encryption by the server), and are not used where the session has a
 setting that they could not follow: then Spark writes everything.
 """
@@ -44,7 +44,6 @@ _S3_ENVIRONMENT = {
 }
 """Variables that delta-rs takes where an option is not given, and the option."""
 
-
 _GCS = "https://storage.googleapis.com"
 
 _GCS_NOT_FOLLOWED = (
@@ -70,7 +69,7 @@ _UNDERSTOOD = ("authorized_user", "service_account")
 """Kinds of files with default credentials that delta-rs can use."""
 
 _NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
-"""A key with which delta-rs asks nobody for a token: that of a server without logins."""
+"""A key with which delta-rs requests no token: that of a server without logins."""
 
 
 class OnlySpark(Exception):  # noqa: N818 - an answer, not an error

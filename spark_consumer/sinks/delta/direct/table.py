@@ -41,6 +41,12 @@ _READER_VERSION_MAX = 1
 _WRITER_VERSION_MAX = 2
 """The protocol of tables without any feature; ours are made so."""
 
+_TEXT_BYTES_MAX = 64
+"""delta-rs cuts the bounds of longer texts, the upper one upwards; that is its own default."""
+
+_CUT_US = 1_000
+"""Bounds of times are cut to milliseconds, by some writers downwards on both sides."""
+
 
 class DirectTable:
     """One version of the table at an address; `append` or `merge` once."""
@@ -265,7 +271,9 @@ class DirectTable:
         for name, value in part.items():
             same = dataset.field(name) == value
             in_part = same if in_part is None else in_part & same
-        kept = [one for one in whole.get_fragments(filter=in_part) if one.path not in out]
+        kept = [
+            fragment for fragment in whole.get_fragments(filter=in_part) if fragment.path not in out
+        ]
         return dataset.FileSystemDataset(kept, whole.schema, whole.format, whole.filesystem)
 
     def _opened(self, file: str) -> Any:
@@ -286,13 +294,6 @@ def _properties(commit: Commit) -> CommitProperties:
         custom_metadata={"userMetadata": commit.metadata},
         app_transactions=[Transaction(commit.application, commit.release)],
     )
-
-
-_TEXT_BYTES_MAX = 64
-"""delta-rs cuts the bounds of longer texts, the upper one upwards; that is its own default."""
-
-_CUT_US = 1_000
-"""Bounds of times are cut to milliseconds, by some writers downwards on both sides."""
 
 
 def writer_properties(schema: Any) -> WriterProperties:
@@ -346,7 +347,7 @@ def _any_within(ascending: list[int], low: int, high: int) -> bool:
 
 
 def _numbers(values: Any) -> list[Any]:
-    """Return dates as days and times as microseconds; whole numbers as they are."""
+    """Return dates as days and times as microseconds; whole numbers stay unchanged."""
     if pyarrow.types.is_date32(values.type):
         values = values.cast(pyarrow.int32())
     numbers: list[Any] = values.cast(pyarrow.int64()).to_pylist()
@@ -369,7 +370,7 @@ def _is_bounded(kind: Any) -> bool:
     types = pyarrow.types
     if _is_record(kind):
         # No reader compares what is within an array.
-        return all(_is_bounded(one.type) for one in kind if not types.is_list(one.type))
+        return all(_is_bounded(field.type) for field in kind if not types.is_list(field.type))
     return bool(
         types.is_signed_integer(kind)
         or types.is_boolean(kind)

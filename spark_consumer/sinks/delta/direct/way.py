@@ -38,7 +38,12 @@ _COMPRESSION = 4
 _KEYS_OF_SPARK = frozenset({"float", "double"})
 """For Spark, NaN equals NaN and 0 equals -0; not so in a join of delta-rs."""
 
+_OTHER_SPELLING = "the table spells its columns in another way"
+_MORE_COLUMNS = "the table has columns besides ours"
+
 _log = structlog.get_logger(__name__)
+
+_PLACE = itemgetter("ordinal")
 
 
 def find_direct_way(
@@ -115,11 +120,9 @@ class DirectWay:
         if not table.is_plain:
             self._refuse(path, "the table has features of Delta's")
             return None
-        if not _holds(table.schema, schema):
-            self._refuse(path, "the table spells its columns in another way")
-            return None
-        if _has_more(table.schema, schema):
-            self._refuse(path, "the table has columns besides ours")
+        difference = _difference(table.schema, schema)
+        if difference is not None:
+            self._refuse(path, difference)
             return None
         return table
 
@@ -197,33 +200,25 @@ class DirectWay:
             _log.info("small releases of a table are written by Spark", table=path, reason=reason)
 
 
-def _holds(have: Any, want: StructType) -> bool:
-    """Whether a table has each field under exactly its name; Arrow would leave others out."""
+def _difference(have: Any, want: StructType) -> str | None:
+    """Return why a table's columns are not those that are written, or None.
+
+    Arrow would leave a field out that the table spells in another way, and delta-rs would not leave
+    a field null that the table has besides.
+    """
     from pyspark.sql.types import StructType as Record  # noqa: PLC0415 - where Spark runs
 
     fields = {field.name: field.type for field in have}
-    return all(
-        field.name in fields
-        and (
-            not isinstance(field.dataType, Record)
-            or _holds(fields[field.name].fields, field.dataType)
-        )
+    if not {field.name for field in want} <= fields.keys():
+        return _OTHER_SPELLING
+    inner = [
+        _difference(fields[field.name].fields, field.dataType)
         for field in want
-    )
-
-
-def _has_more(have: Any, want: StructType) -> bool:
-    """Whether a table that holds each field has others too, which delta-rs would not leave null."""
-    from pyspark.sql.types import StructType as Record  # noqa: PLC0415 - where Spark runs
-
-    fields = {field.name: field.type for field in have}
-    return len(fields) > len(want) or any(
-        isinstance(field.dataType, Record) and _has_more(fields[field.name].fields, field.dataType)
-        for field in want
-    )
-
-
-_PLACE = itemgetter("ordinal")
+        if isinstance(field.dataType, Record)
+    ]
+    if _OTHER_SPELLING in inner:
+        return _OTHER_SPELLING
+    return _MORE_COLUMNS if len(fields) > len(want) or _MORE_COLUMNS in inner else None
 
 
 def release_rows(

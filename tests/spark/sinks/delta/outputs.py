@@ -11,9 +11,9 @@ import deltalake
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.merge.versions import HistoryColumns
@@ -47,7 +47,7 @@ class Output:
         for small in (True, False):
             common = {"direct": DirectWay(DirectPlace(self.folder)) if small else None}
             at = self.kit.spark, self.folder
-            self.sinks["changelog", small] = DeltaChangelogSink(*at, **common)
+            self.sinks["changelog", small] = changelog_sink(*at, **common)
             for name, make in MERGING.items():
                 of_sink = self.of_sink[name]
                 self.sinks[name, small] = make(*at, **common, **of_sink, accepted=self.accepted)

@@ -10,9 +10,9 @@ import pytest
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.spark_consumer.errors import ForeignChange
 from tidegate.spark_consumer.sinks.delta.adoption import AdoptedChange, adopt_changes
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader
 from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.manifest import Manifest
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.port import Merge
@@ -42,7 +42,7 @@ def outlet(kit, small):
 
     def opened(release_max=100):
         sinks = [
-            DeltaChangelogSink(kit.spark, kit.output, direct=direct),
+            changelog_sink(kit.spark, kit.output, direct=direct),
             DeltaMirrorSink(kit.spark, kit.output, direct=direct),
         ]
         for sink in sinks:

@@ -12,8 +12,8 @@ from tests.spark.sinks.delta.outputs import HISTORIES, examples
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.errors import FilteredMirror, ForeignChange
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes
-from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
+from tidegate.spark_consumer.sinks.kinds import changelog_by_key_sink
 from tidegate.spark_consumer.sinks.merge.by_key import DeltaMirrorByKeySink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 
@@ -186,7 +186,7 @@ def test_a_text_that_would_be_null_as_a_partition_is_refused(kit):
 
 def test_rows_that_others_deleted_are_adopted_like_those_of_a_release(kit):
     def of_batch(release_max):
-        one = DeltaChangelogByKeySink(kit.spark, kit.output)
+        one = changelog_by_key_sink(kit.spark, kit.output)
         one.open(query_id="query-1", release_max=release_max)
         return one
 

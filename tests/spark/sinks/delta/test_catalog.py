@@ -16,9 +16,9 @@ from tidegate.spark_consumer.sinks.delta.catalog import (
     output_of,
     plain_location,
 )
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.manifest import Manifest, drop_manifests, write_manifest
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 
@@ -43,7 +43,7 @@ def opened(kit, schema=None):
     """Changelog and mirror of an output, which perhaps have names in a schema."""
     sinks = [
         make(kit.spark, kit.output, direct=DirectWay(DirectPlace(kit.output)))
-        for make in (DeltaChangelogSink, DeltaMirrorSink)
+        for make in (changelog_sink, DeltaMirrorSink)
     ]
     if schema:
         names = CatalogNames(kit.spark, schema)

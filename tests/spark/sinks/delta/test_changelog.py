@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate.spark_consumer.sinks.decoding import CHANGE_COLUMNS
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.port import DecodedTable
 
 pytestmark = pytest.mark.spark
@@ -20,7 +20,7 @@ ACCOUNTS = {"id": "INT64", "owner": "STRING(MAX)", "balance": "INT64"}
 
 
 def opened(kit, *, query_id="query-1", release_max=100, **options):
-    sink = DeltaChangelogSink(kit.spark, kit.output, **options)
+    sink = changelog_sink(kit.spark, kit.output, **options)
     sink.open(query_id=query_id, release_max=release_max)
     return sink
 
@@ -34,7 +34,7 @@ def insert(kit, number, **place):
 def test_slices_of_a_large_table_are_files_whose_names_keep_the_order(
     kit, monkeypatch, rows_of_several, files
 ):
-    module = "tidegate.spark_consumer.sinks.delta.changelog"
+    module = "tidegate.spark_consumer.sinks.append"
     monkeypatch.setattr(f"{module}._ROWS_OF_SEVERAL_FILES", rows_of_several)
     accounts = kit.Topic("accounts", {1: ACCOUNTS}, ["id"])
     changes = [(accounts, insert(kit, n, us=2_000 - n)) for n in range(40)]
@@ -106,7 +106,7 @@ def steady(kit):
     """A changelog's path: each release has the changes of a second, its ends included."""
     topic = kit.Topic("t", {1: {"id": "INT64"}}, ["id"])
     direct = DirectWay(DirectPlace(kit.output))
-    sink = DeltaChangelogSink(kit.spark, kit.output, direct=direct)
+    sink = changelog_sink(kit.spark, kit.output, direct=direct)
     sink.open(query_id="query-1", release_max=-1)
     draw = random.Random(5)
     for number in range(STEADY_RELEASES):

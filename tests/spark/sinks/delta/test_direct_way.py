@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.topics import Change, Topic
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay, find_direct_way
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.sql import session_settings
 from tidegate.spark_consumer.sinks.tables import Commit
@@ -140,7 +140,7 @@ class Output:
         direct = DirectWay(DirectPlace(self.folder))
         self.sinks = [
             sink(self.kit.spark, self.folder, direct=direct)
-            for sink in (DeltaChangelogSink, DeltaMirrorSink)
+            for sink in (changelog_sink, DeltaMirrorSink)
         ]
         for sink in self.sinks:
             sink.open(query_id="query-1", release_max=100)

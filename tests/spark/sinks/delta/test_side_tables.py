@@ -17,6 +17,7 @@ from tidegate.spark_consumer.sinks.delta.side_tables import (
     DeltaLateTable,
     append_once,
 )
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.sinks.merge.sink import IncompleteTables
 from tidegate.spark_consumer.sinks.tables import Commit
@@ -36,7 +37,8 @@ def test_changes_are_appended_once_and_counted(kit, is_direct, of):
     direct = find_direct_way(kit.output, rows_max=100) if is_direct else None
     commit = Commit("query-1", of, 4, release.through_us)
     for again in (False, True):
-        side = IncompleteTables(kit.output, name="aside", of=of, direct=direct)
+        tables = SinkTables(kit.output, "aside", sink="aside", direct=direct)
+        side = IncompleteTables(tables, sink="aside", of=of)
         side.open(kit.spark, query_id="query-1", release_max=4)
         with capture_logs() as lines:
             if is_direct:

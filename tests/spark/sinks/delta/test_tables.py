@@ -25,7 +25,6 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.compaction import CompactionLimits
 from tidegate.spark_consumer.errors import ReleaseVacuumed
 from tidegate.spark_consumer.sinks.delta.as_of import as_of
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
@@ -33,6 +32,7 @@ from tidegate.spark_consumer.sinks.delta.log_files import DeltaHistory, state_fi
 from tidegate.spark_consumer.sinks.delta.maintenance import TableMaintenance, VacuumPolicy
 from tidegate.spark_consumer.sinks.delta.side_tables import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
+from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
@@ -58,7 +58,7 @@ def data_files(kit, path):
 @pytest.mark.usefixtures("submitted")
 def test_every_write_of_a_release_is_one_file(kit):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
-    sinks = [sink(kit.spark, kit.output) for sink in (DeltaChangelogSink, DeltaMirrorSink)]
+    sinks = [sink(kit.spark, kit.output) for sink in (changelog_sink, DeltaMirrorSink)]
     for sink in sinks:
         sink.open(query_id="query-1", release_max=10)
     inserts = [kit.Change("INSERT", {"id": n}, {"n": n, "at": None}, us=n + 1) for n in range(300)]
@@ -224,7 +224,7 @@ def test_a_writers_number_is_read_without_a_class_of_deltas(kit, monkeypatch):
 # ---------------------------------------------------------------- compaction
 
 ACCOUNTS = {"id": "INT64", "owner": "STRING(MAX)", "at": "TIMESTAMP"}
-SINKS = (DeltaChangelogSink, DeltaMirrorSink, DeltaHistorySink)
+SINKS = (changelog_sink, DeltaMirrorSink, DeltaHistorySink)
 NEVER = VacuumPolicy(retention_hours=0, interval_ms=60_000)
 
 
@@ -327,7 +327,7 @@ def test_tables_hold_the_same_after_compaction_and_both_ways_go_on(kit):
 @pytest.mark.parametrize("begins", [0, pytest.param(2, marks=pytest.mark.deep)])
 def test_a_stream_over_the_changelog_gets_each_row_once_and_in_order(kit, tmp_path, begins):
     """Whether it begins before the compaction, or in a table that was compacted."""
-    run = Run(kit, makers=(DeltaChangelogSink,))
+    run = Run(kit, makers=(changelog_sink,))
     path = f"{kit.output}/changelog/accounts"
     got = []
 

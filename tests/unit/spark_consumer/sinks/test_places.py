@@ -11,7 +11,7 @@ import pytest
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.store_access import GcsAccess, S3Access, S3Credentials
 from tidegate.spark_consumer.sinks.delta.direct.place import OnlySpark, find_place
-from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace
 
 KEYS = S3Credentials("key", "hush", None)
 

@@ -18,6 +18,7 @@ from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.cadence import BY_KEY, MIRRORS
 from tidegate.spark_consumer.core.retention import FirstRecord
 from tidegate.spark_consumer.core.runs import CaughtUp
 from tidegate.spark_consumer.errors import (
@@ -31,6 +32,7 @@ from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.files.datastream import FileSettings
 from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits
+from tidegate.spark_consumer.sinks.kinds import KINDS
 from tidegate.spark_consumer.sinks.port import MergingSink, TableSink
 from tidegate.spark_consumer.spark import query, sink_factory
 from tidegate.spark_consumer.spark.failures import (
@@ -443,6 +445,12 @@ def test_layouts_are_those_of_new_mirrors_and_properties_those_of_all():
     layouts = {sink.name: sink._tables._layout for sink in made}
     assert layouts["mirror"] == TableLayout(PROPERTIES, {"t": ("a", "b")}, {"u": ("c",)})
     assert layouts["changelog"] == layouts["history"] == TableLayout(PROPERTIES)
+
+
+def test_the_table_of_sinks_agrees_with_the_settings_and_the_gate():
+    assert set(KINDS) == set(SINKS)
+    assert {name for name, kind in KINDS.items() if kind.when == "each batch"} == set(BY_KEY)
+    assert {name for name, kind in KINDS.items() if "several" in kind.when} == set(MIRRORS)
 
 
 def test_two_sinks_have_two_names():
