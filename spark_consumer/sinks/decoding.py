@@ -43,7 +43,7 @@ CHANGE_COLUMNS = (
 """The columns of a decoded change, in order; also those of every changelog table."""
 
 STATED_COLUMNS = ("commit_us", "server_transaction_id", "record_sequence", "records")
-"""What a change states of its transaction; `records` is how many records that has."""
+"""A change's statement about its transaction; `records` is the number of its records."""
 
 _STATED_FIELDS = frozenset(
     {
@@ -55,7 +55,7 @@ _STATED_FIELDS = frozenset(
 )
 _FAIL_FAST = {"mode": "FAILFAST"}
 _CALENDAR = {"datetimeRebaseMode": "CORRECTED"}
-"""That of Avro itself, whatever the session's settings are."""
+"""Avro's calendar, whatever the session's settings are."""
 
 _PERMISSIVE = {"mode": "PERMISSIVE"}
 
@@ -69,7 +69,7 @@ Spark gives a record of nulls where it could not, and a key may be of nulls alon
 def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> DataFrame:
     """Return a table's changes in `CHANGE_COLUMNS`; rows without a value (tombstones) are left out.
 
-    They are those of its data topic, and of the topic beside it where the schemas name one.
+    They come from its data topic, and from the second topic that the schemas may name.
 
     `rows` are a release's, in any order, which stays: topic string, topic_partition int, offset
     long, key binary, value binary (Confluent's framing), order_key binary, origin long, release
@@ -115,7 +115,7 @@ def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> Dat
 
 
 def decode_stated(rows: DataFrame, topics: Iterable[TopicSchemas]) -> DataFrame:
-    """Return rows with a value, with `STATED_COLUMNS` beside their own.
+    """Return rows with a value, with `STATED_COLUMNS` added.
 
     `rows` are a release's of any of the topics, in any order, which stays: value binary.  Of the
     values nothing else is decoded.  The action that runs the frame fails for bytes that do not fit
@@ -230,7 +230,7 @@ def begins_with(column: str, schema_id: int) -> Column:
 
 
 def avro_column(body: Column, writer: Mapping[str, Any], options: Mapping[str, str]) -> Column:
-    """Return what bodies hold that were written with a schema, as `from_avro` of PySpark does.
+    """Decode bodies that were written with a schema, as `from_avro` of PySpark does.
 
     Its options are a value here.  There they are an expression, which is evaluated whenever a plan
     is compared with others, by threads of Spark's own as well; all copies of a plan share its
@@ -256,7 +256,7 @@ def _value(options: Mapping[str, str]) -> Column:
 def why_unreadable(schemas: TopicSchemas) -> Column:
     """Return why `decode_changes` fails for a row of the topic with a value; null if it does not.
 
-    The texts are those of `row_decoding`.
+    The texts are the same as in `row_decoding`.
     """
     values = _bodies("value", schemas, schemas.reader_schema)
     token = F.lit(None).cast("string")

@@ -74,7 +74,7 @@ class _Tables:
 
 
 class ReleasedChanges(_Tables):
-    """What a function learns of a release beside its frame.
+    """Facts about a release, for a function that gets its frame.
 
     All changes with `after` < commit timestamp <= `through` are in the release; `through` is the
     watermark: nothing at or before it comes later.
@@ -90,7 +90,7 @@ class ReleasedChanges(_Tables):
 
 
 class BatchChanges(_Tables):
-    """What a function learns of a batch beside its frame.
+    """Facts about a batch, for a function that gets its frame.
 
     `number` and `query_id` identify the batch.  Every change up to `watermark` has been handed over
     with this batch, but for those that an operator puts back; None: there is none yet.

@@ -2,7 +2,7 @@
 
 A release may be written again: sinks recognise it by its number, and the manifest is replaced by an
 equal one.  Where mirrors take several releases at once, the manifests of those that they do not
-have yet name their older cut, and that of the last one is replaced when they have them.
+have yet name their older cut; the last manifest is replaced when they have them.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ TRANSACTION_FIELDS = (
 """The columns of `json_transactions_of`, in order."""
 
 KAFKAS_ORDER = ("topic_partition", "offset")
-"""What the rows of a batch are sorted by."""
+"""The columns that a batch's rows are sorted by."""
 
 _VARIANTS = ("key", "new_values", "old_values")
 _OF_A_CHANGE = (
@@ -111,7 +111,7 @@ def transactions_of(release: Release, spark: SparkSession) -> DataFrame:
 
 
 def json_transactions_of(release: Release, spark: SparkSession) -> DataFrame:
-    """Return what `transactions_of` does, with `TRANSACTION_FIELDS`: keys and values as JSON text.
+    """Return transactions with `TRANSACTION_FIELDS`: keys and values as JSON text.
 
     Timestamps have six digits and are in UTC, bytes are Base64, numbers keep every digit.  Raises
     TransactionTooLarge.

@@ -105,7 +105,7 @@ def fold_settings(files: int, tables: Iterable[AnyTable]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What our commits state about themselves."""
+    """The statement of one of our commits about itself."""
 
     query_id: str
     sink: str
@@ -134,7 +134,7 @@ class Commit:
 
     @classmethod
     def of_batch(cls, batch: HandedBatch, sink: str) -> Commit:
-        """Return what the commits of a batch state: they have the numbers of batches."""
+        """Return the statement of a batch's commits, which have the numbers of batches."""
         return cls(batch.query_id, sink, batch.number, batch.watermark_us)
 
     def _text(self, rest: Mapping[str, int]) -> str:
@@ -204,7 +204,7 @@ class RowWriter(ABC):
 
 
 class TableLog(Protocol):
-    """What a table holds of our releases."""
+    """The releases that a table holds."""
 
     @property
     def exists(self) -> bool:
@@ -222,7 +222,7 @@ class LoggedTables(RowWriter):
 
     @abstractmethod
     def path(self, table: str) -> str:
-        """Return what a manifest names a table."""
+        """Return a table's name in manifests."""
 
     @abstractmethod
     def log(self, spark: SparkSession, table: str) -> TableLog:

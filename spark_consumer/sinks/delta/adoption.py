@@ -128,7 +128,7 @@ def prove_output(
     manifest_of: Callable[[int], Manifest | None] = lambda _: None,
     step: Callable[[str], None] = lambda _name: None,
 ) -> OutputProof:
-    """Return what the newest manifest and all tables prove together.
+    """Return the common proof of the newest manifest and all tables.
 
     `logs` are by sink and table, and not read yet; `manifest_of` reads the manifest of an earlier
     release; `step` is called with the name of each step.  Raises ConfigError where they prove

@@ -38,7 +38,7 @@ from tidegate.spark_consumer.sinks.port import (
 from tidegate.spark_consumer.sinks.sql import quoted, text_literal
 
 SCHEMAS = {MIRROR: "", CHANGELOG: "_changelog", HISTORY: "_history"}
-"""What is added to the schema's name for the tables of a sink."""
+"""Suffix of the schema's name for the tables of a sink."""
 
 _SCHEMA = re.compile(r"\w+(\.\w+)*")
 _CAUSE_MAX = 300
@@ -83,7 +83,7 @@ class CatalogNames:
     def register(self, sink: str, table: str, *, address: str) -> None:
         """Give a table its name; does nothing for one that has it, or that does not exist yet.
 
-        `address` is the whole path of the table.  Raises ConfigError if the name is that of a table
+        `address` is the whole path of the table.  Raises ConfigError if the name belongs to a table
         elsewhere, or of a view.
         """
         if (sink, table) in self._registered:

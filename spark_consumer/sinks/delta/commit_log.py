@@ -13,7 +13,7 @@ commits adopts it, and what may undo a release (RESTORE, REPLACE) always.
 
 Delta deletes commits that are older than the log's retention.  What stays is the table's own note
 of our last release (`txn`) and what manifests name: an idle table's version is known from these.
-A note of another query, and none of ours, is that of a table that was put in place of ours.
+If it has another query's note and not ours, another table was put in place of ours.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.spark_consumer.errors import ForeignChange, TableMissing
 from tidegate.spark_consumer.sinks.tables import Commit
 
 _RECENT = 256
-"""Commits that are read first and kept in memory; a replay needs far fewer, those of its plan."""
+"""Commits that are read first and kept in memory; a replay needs far fewer: its plan's."""
 
 _REPLACING = ("CREATE", "REPLACE", "RESTORE", "CLONE", "CONVERT")
 """How Delta's names of operations begin that may undo releases, whatever rows they change."""
@@ -282,7 +282,7 @@ class CommitLog:
         return version
 
     def find_version(self, release: int) -> int | None:
-        """Return what `version_at` does, or None if the table was created after the release."""
+        """Return the version at a release, or None if the table was created after it."""
         self._reach_back(release)
         place = bisect_right([known.release for known in self._written], release)
         if place:
@@ -290,7 +290,7 @@ class CommitLog:
         return None if self.knows_after(release) else self._version_without_commit(release)
 
     def _version_without_commit(self, release: int) -> int | None:
-        """Return what manifest and table say of a release whose commit Delta has deleted.
+        """Return the version of a release whose commit Delta has deleted, by manifest and table.
 
         Versions that no release of ours separates have the same rows, and the newest can be read.
         """

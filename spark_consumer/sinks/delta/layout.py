@@ -32,7 +32,7 @@ _WITHOUT_FEATURE = frozenset(
         "delta.targetFileSize",
     }
 )
-"""Properties that need no feature of a table; of others Spark adds what they need."""
+"""Properties that need no feature of a table; for others Spark adds the feature."""
 
 _NESTED = frozenset({"array", "map", "struct"})
 
@@ -60,7 +60,7 @@ _OTHER_PATH: Final = re.compile(r"[^\x00-\x7f]|%[89A-Fa-f]")
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """What new tables of one sink get; columns are by table."""
+    """The layout of a sink's new tables; columns are by table."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     partition_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -216,7 +216,7 @@ def _text_bytes_max(column: str) -> int:
 def _name_bytes(text: str) -> int:
     """Return how many bytes a text has at most in the name of a folder, whichever engine writes it.
 
-    Each byte but those of letters, digits and three marks is encoded as three.
+    Each byte is encoded as three, except letters, digits and three marks.
     """
     return len(quote(text.replace("~", "/"), safe=""))
 

@@ -1,4 +1,4 @@
-"""What keeps the tables of an output readable: small files are rewritten, old ones are deleted.
+"""Maintenance of an output's tables: small files are rewritten, old ones are deleted.
 
 It runs at the end of a batch, in the batch's own thread, when everything of the batch is stored: no
 release is written meanwhile, and a kill leaves the tables as they were.  The work of one batch is
@@ -190,7 +190,7 @@ class TableMaintenance:
         return DirectFiles(f"{place.address}/{path}", options=place.options())
 
     def _guarded(self, path: str, work: Callable[[], bool]) -> bool:
-        """Return what the work returns, True where it fails: the next look comes later."""
+        """Return the result of the work, True where it fails: the next look comes later."""
         try:
             return work()
         except WriterReplaced:

@@ -1,4 +1,4 @@
-"""Delta tables beside the releases: late changes, late events, dead letters.
+"""Delta tables outside of the releases: late changes, late events, dead letters.
 
 Each batch or release appends to them once.  The protocol excludes *late changes*, those at or below
 a watermark that was already released.  One that appears all the same is kept as raw bytes with its
@@ -151,7 +151,7 @@ def is_late(change: Mapping[str, Any]) -> bool:
 
 
 def _late_events(release: Release) -> Iterator[DataFrame]:
-    """Yield those of each table that has some."""
+    """Yield the late events of each table with at least one."""
     for table in release.tables.values():
         columns = row_columns(table.schemas.reader_schema)
         # The producer may leave the time out (`columns_left_out`): then nothing says what is late.

@@ -43,7 +43,7 @@ DELTA_SESSION_SETTINGS: Mapping[str, str] = {
     # 9999.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""What a session needs for the sinks, besides the jars; a cluster may set more than this."""
+"""Settings of a session for the sinks; a cluster may set more than this."""
 
 TABLE_PROPERTIES: Mapping[str, str] = {
     # Any reader opens the tables, also those that know neither deletion vectors nor column mapping.
@@ -136,7 +136,7 @@ class SinkTables(LoggedTables):
         return [self._folder] if self._is_single else files.names(self._folder)
 
     def path(self, table: str) -> str:
-        """Return what a manifest names a table."""
+        """Return a table's path relative to the output."""
         return self._folder if self._is_single else f"{self._folder}/{table}"
 
     def address(self, table: str) -> str:

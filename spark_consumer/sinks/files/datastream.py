@@ -64,7 +64,7 @@ class BegunRelease:
     query_id: str
     release: int
     minute: int
-    """Since 1970: that of the folder of all its files."""
+    """Minutes since 1970: the folder of all its files."""
     format: str
     rows_max: int
     bytes_max: int

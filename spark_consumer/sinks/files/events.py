@@ -169,7 +169,7 @@ def _record_name(table: str) -> str:
 
 
 def json_field(avro: Any) -> JsonField:
-    """Return what writes values of an Avro type of our rows; raises SchemaError for another."""
+    """Return the writer of an Avro type of our rows; raises SchemaError for another type."""
     if isinstance(avro, list):
         (branch,) = (option for option in avro if option != "null")
         return _nullable(json_field(branch))
@@ -192,7 +192,7 @@ def _nullable(write: JsonField) -> JsonField:
 class FileLimits:
     """A file ends with the change that reaches one of the two.
 
-    Bytes are those of the values in Kafka, which neither the format nor the program's version
+    Bytes count the values in Kafka, which neither the format nor the program's version
     changes.
     """
 
@@ -202,7 +202,7 @@ class FileLimits:
 
 @dataclass(slots=True)
 class EventsFile:
-    """The events of one table that become a file; `number` counts those of a table, from 0."""
+    """The events of one table that become a file; `number` counts a table's files, from 0."""
 
     topic: str
     number: int

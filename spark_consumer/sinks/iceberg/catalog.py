@@ -51,12 +51,12 @@ _OVERTAKEN = (
     "DuplicateWAPCommitException",
     "ValidationException",
 )
-"""What Iceberg raises where another commit came first; then nothing was published."""
+"""Iceberg's errors where another commit came first; then nothing was published."""
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergPlace:
-    """`warehouse` is that of the Hadoop catalog; empty: the session has the catalog already."""
+    """`warehouse` is the Hadoop catalog's; empty: the session has the catalog already."""
 
     catalog: str
     namespace: str
@@ -117,7 +117,7 @@ class IcebergPlace:
         return quoted(self.catalog, *self.levels(kind))
 
     def path(self, kind: str, table: str) -> str:
-        """Return what a manifest names: the path in the output, or the whole name of the table."""
+        """Return a table's name in manifests: its path in the output, or its whole name."""
         if self.warehouse:
             return "/".join((ICEBERG_FOLDER, *self.levels(kind), table))
         return self.identifier(kind, table)

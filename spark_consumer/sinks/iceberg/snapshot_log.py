@@ -1,4 +1,4 @@
-"""What an Iceberg table holds of our releases, read from its properties and its snapshots.
+"""The releases that an Iceberg table holds, read from its properties and its snapshots.
 
 A release is published in one commit that moves the table to its snapshot and sets the property
 `tidegate.release`: no removal of old snapshots makes us forget it.  Snapshots name the release too,
@@ -106,7 +106,7 @@ class SnapshotTable(Protocol):
 
 
 class SnapshotLog:
-    """What one table holds; `name` is that of errors."""
+    """The releases of one table; errors call it `name`."""
 
     def __init__(self, name: str, *, query_id: str, sink: str) -> None:
         """Read nothing yet; `load` does."""
@@ -211,7 +211,7 @@ class SnapshotLog:
         return None
 
     def version_at(self, release: int) -> int:
-        """Return what `find_version` does; where that was removed, the oldest that is left."""
+        """Return the snapshot of `find_version`; if it was removed, the oldest that is left."""
         found = self.find_version(release)
         if found is not None:
             return found

@@ -67,7 +67,7 @@ class IcebergTables(LoggedTables):
     ) -> None:
         """Take the output's address, the kind of the tables and the sink's name.
 
-        New tables get `properties` beside those of all tables.  `in_manifests` says whether
+        New tables get `properties` in addition to the common ones.  `in_manifests` says whether
         manifests name these tables under the sink's name.
         """
         self._output = output.rstrip("/")
@@ -96,7 +96,7 @@ class IcebergTables(LoggedTables):
             self.log(spark, name).require_version(version, release=newest.release)
 
     def path(self, table: str) -> str:
-        """Return what a manifest names a table."""
+        """Return a table's name in manifests."""
         return self._place.path(self._kind, table)
 
     def identifier(self, table: str) -> str:

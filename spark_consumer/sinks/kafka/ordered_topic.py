@@ -1,7 +1,8 @@
 """The ordered topic: a sink that republishes every released change to one Kafka topic.
 
-Records are those of the data topics, key and value unchanged, so that any subscriber decodes them
-with the registry; headers say which change it is and where it came from (`docs/protocol.md`, 11).
+Records are copies from the data topics, key and value unchanged, so that any subscriber decodes
+them with the registry; headers say which change it is and where it came from (`docs/protocol.md`,
+11).
 
 - Order: with `TOTAL` the topic has one topic partition, and its records are in commit order over
   all tables.  With `BY_KEY` it has any number, a record's place is the hash of its key as Kafka's
@@ -72,7 +73,7 @@ _LOST_CHECKPOINT = (
 
 
 class TopicOrder(Enum):
-    """What the output topic's records are, and their order."""
+    """The kind of the output topic's records, and their order."""
 
     TOTAL = "total"
     BY_KEY = "key"
@@ -377,7 +378,7 @@ class OrderedTopicSink:
 
 
 def _headers(record: SourceRecord, release: bytes) -> Headers:
-    """Return the headers of the data record as it had them, then those of the release."""
+    """Return the headers of the data record unchanged, then the headers of the release."""
     headers: Headers = [(HEADER_ORDER, record.order_key), (HEADER_MOD, record.mod)]
     if record.origin is not None:
         origin = record.origin.to_bytes(_ORIGIN_BYTES, "big", signed=True)

@@ -29,7 +29,7 @@ longer.  Brokers allow 15 minutes unless they are set otherwise."""
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001 - its public constant
 _FOLLOWS = (KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - likewise
-"""What calls and records fail with once something else has failed."""
+"""Errors of calls and records that follow an earlier failure."""
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 _CALL_TIMEOUT_S = 30.0
 _HANGS_AFTER_S = 10.0
@@ -40,7 +40,7 @@ _POLL_EVERY = 1_000
 _BATCH_BYTES = 1_000_000
 _QUEUE_KBYTES = 64 << 10
 _MESSAGE_BYTES_RANGE = (1_000, 1_000_000_000)
-"""What librdkafka accepts as `message.max.bytes`."""
+"""The bounds of librdkafka's `message.max.bytes`."""
 
 _SLOW = (
     "Look at the brokers' load, or raise ordered_topic_timeout_ms: a release has all changes of a "
@@ -82,7 +82,7 @@ class KafkaOutputTopic:
         self._failure: tuple[KafkaError, int] | None = None
 
     def ensure(self) -> tuple[TopicFacts, TopicFacts]:
-        """Return what output and releases topic are; create those that are missing."""
+        """Describe output and releases topic; create missing ones."""
         setup = TopicSetup(self._bootstrap_servers, self._options)
         output, self._bytes_max = setup.ensure_output(self.topic, topic_partitions=self._wanted)
         releases = setup.ensure_releases(self.releases_topic)
@@ -269,7 +269,7 @@ class KafkaOutputTopic:
         return reason
 
     def _failed(self, reason: KafkaError) -> TidegateError:
-        """Return what an error within a transaction means."""
+        """Return our error for one of the client's within a transaction."""
         reason = self._cause(reason)
         if reason.code() in _FENCED:
             if time.monotonic() < self._begun_at + self._timeout_ms / 1_000:

@@ -43,7 +43,7 @@ class ReleaseRecord:
     topic_id: str
     """Kafka's id of the output topic: one that is re-created has another."""
     topic_partitions: int
-    """Those of the output topic: another number would move keys."""
+    """The output topic's number: another one would move keys."""
     holds: str = CHANGES
     """Whether a record of the output topic is a change (`changes`) or a transaction."""
 
@@ -62,7 +62,7 @@ class ReleaseRecord:
 
     @classmethod
     def parse(cls, value: bytes | None, *, topic: str) -> ReleaseRecord:
-        """Return what a value says; raises ConfigError for one of another program or version."""
+        """Read a record's value; raises ConfigError for another program's or version's."""
         hint = "Use a topic of its own for each query, and let only tidegate-consumer write to it"
         try:
             found = json.loads(value or b"")
@@ -155,7 +155,7 @@ def _text(content: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What one topic is now."""
+    """The current state of one topic."""
 
     topic_id: str
     topic_partitions: int
@@ -181,7 +181,7 @@ class OutputTopic(Protocol):
         ...
 
     def ensure(self) -> tuple[TopicFacts, TopicFacts]:
-        """Return what output and releases topic are; create those that are missing."""
+        """Describe output and releases topic; create missing ones."""
         ...
 
     def start(self, transactional_id: str) -> None:

@@ -161,7 +161,7 @@ def merge_folded(
 def unmatched_updates(
     mirror: DirectTable, folded: Sequence[FoldedRow], *, keys: Sequence[str]
 ) -> list[FoldedRow]:
-    """Return what has UPDATEs without a row, by the mirror after the release.
+    """Return the folded rows with UPDATEs of a missing row, by the mirror after the release.
 
     A release never inserts a key that it only updates, so the mirror after the release lacks
     exactly the keys that it lacked before.

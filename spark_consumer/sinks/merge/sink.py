@@ -54,7 +54,7 @@ class MergeOptions(TypedDict, total=False):
     direct: DirectWay | None
     """How small releases are written without Spark."""
     accepted: Iterable[str]
-    """What tables are written in spite of, as the setting `mirror_accepts`."""
+    """Accepted gaps of the change stream, as in the setting `mirror_accepts`."""
     layout: TableLayout | None
     """The layout of new tables."""
 
@@ -63,7 +63,7 @@ class IncompleteTables:
     """The side tables of a sink; `changes` counts what it has appended since `open`."""
 
     def __init__(self, tables: LoggedTables, *, sink: str, of: str) -> None:
-        """Take the tables, the sink that their commits name, and that of the merged tables."""
+        """Take the side tables, the sink that their commits name, and the sink that merges."""
         self._tables = tables
         self._sink = sink
         self._of = of

@@ -31,7 +31,7 @@ from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
 from tidegate.spark_consumer.sinks.files.parquet_bytes import bounded_leaves
 
 COMPACTION = "tidegate compaction"
-"""The metadata of its commits: no JSON, since they are those of no release."""
+"""The metadata of its commits: not JSON, since they belong to no release."""
 
 _INDEXED_COLUMNS = 32
 """How many columns have bounds where a table does not choose them."""

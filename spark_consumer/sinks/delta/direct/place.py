@@ -69,7 +69,7 @@ _UNDERSTOOD = ("authorized_user", "service_account")
 """Kinds of files with default credentials that delta-rs can use."""
 
 _NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
-"""A key with which delta-rs requests no token: that of a server without logins."""
+"""A key with which delta-rs requests no token, for a server without logins."""
 
 
 class OnlySpark(Exception):  # noqa: N818 - an answer, not an error
@@ -86,7 +86,7 @@ class DirectPlace:
 
     address: str
     options: Callable[[], Mapping[str, str]] = _nothing
-    """What delta-rs needs to reach it; asked for each table, since credentials expire."""
+    """Options of delta-rs to reach it; read for each table, since credentials expire."""
 
 
 def find_place(output: str, access: StoreAccess | None = None) -> DirectPlace:

@@ -108,7 +108,7 @@ class DirectTable:
         return any(map(is_other_path, actions["path"].to_pylist()))
 
     def files(self, part: Mapping[str, Any] | None = None) -> list[tuple[str, int]]:
-        """Return the version's data files and their sizes, all or those of one partition."""
+        """Return the version's data files and their sizes, in all partitions or in one."""
         wanted = {f"partition.{name}": value for name, value in (part or {}).items()}
         actions: Any = pyarrow.table(self._table.get_add_actions(flatten=True))
         if not actions.num_rows:
@@ -124,7 +124,7 @@ class DirectTable:
     def files_of(self, column: str, *, above: int, through: int) -> list[tuple[str, int]]:
         """Return files that may have numbers within the bounds in a column, and their sizes.
 
-        A file that does not say what it holds is one of them.
+        A file without bounds is one of them.
         """
         actions: Any = pyarrow.table(self._table.get_add_actions(flatten=True))
         names = [f"min.{column}", f"max.{column}", "size_bytes"]

@@ -33,7 +33,7 @@ _MIRROR_BYTES_MAX = 256 * 1024**2
 _ROWS_MAX, _BYTES_MAX = 10_000, 16 * 1024**2
 
 _COMPRESSION = 4
-"""How much smaller a changelog's files are than what they hold, at most by this estimate."""
+"""Estimate: the largest ratio of a changelog's content to the size of its files."""
 
 _KEYS_OF_SPARK = frozenset({"float", "double"})
 """For Spark, NaN equals NaN and 0 equals -0; not so in a join of delta-rs."""
