@@ -5,11 +5,6 @@ that states the release.  Then one commit makes it the current snapshot and sets
 state the release.  Iceberg refuses a second snapshot of one name, so that of two runs which write
 the same release one publishes it; and a run that is killed between the steps leaves a snapshot that
 disturbs no reader and that Iceberg's maintenance removes.
-
-Tables are in a catalog, with a namespace for each kind.  Without a catalog of the session it is a
-Hadoop catalog below `<output>/iceberg`, which the session gets under its own name.  A Hadoop
-catalog commits by a rename that must not replace a file, so an output in an object store needs a
-catalog.
 """
 
 from __future__ import annotations
