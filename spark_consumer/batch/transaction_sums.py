@@ -148,7 +148,7 @@ def count_ordered(
         for row in sorted(listed, key=lambda row: tuple(row[name] for name in _PLACE))
     ]
     lacking = totals["lacking"]
-    return faults_in(counts, lacking=lacking, others=figures["all"] - lacking)
+    return faults_in(counts, lacking=lacking, others=totals["all"] - lacking)
 
 
 def _all_whole(stated: DataFrame, is_elsewhere: Column) -> bool:
