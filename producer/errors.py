@@ -37,35 +37,6 @@ from typing import ClassVar, Self
 
 from tidegate.schemas.errors import ConfigError, ExitCode, ProducerError
 
-__all__ = [
-    "CommandNotWritten",
-    "CommandRefused",
-    "ConditionRefused",
-    "DeliveryDenied",
-    "DeliveryRefused",
-    "EndedInGap",
-    "GapNotAccepted",
-    "IncompatibleChange",
-    "InitialQueryChange",
-    "MessageTooLarge",
-    "PositionExpired",
-    "ProducerFencedError",
-    "ProgressLost",
-    "QueryError",
-    "QueryInterrupted",
-    "QueryRefused",
-    "RedriveFailed",
-    "SourceFileError",
-    "SourceOrderBroken",
-    "StreamChangedError",
-    "StreamNotStarted",
-    "TableChanged",
-    "TokenRefused",
-    "TooManyParkedKeys",
-    "TopicRefused",
-    "TopicsChangedError",
-]
-
 _KEY_SHOWN_MAX = 100
 
 

@@ -1,9 +1,9 @@
-"""`tidegate-producer accept-gap`: goes on behind changes that expired before they were read.
+"""`tidegate-producer accept-gap`: goes on after changes that expired before they were read.
 
-Offline: the fleet is stopped.  It finds the stream partitions that an expired position stops, asks
-Spanner what of them can still be read, and shows what would be lost.  Once that is accepted, it
-joins the group as its only member and writes it down in one transaction.  Whatever ends it before
-the commit leaves everything as it was.
+The fleet is stopped.  The command finds the stream partitions that an expired position stops, asks
+Spanner which changes can still be read, and shows which would be lost.  Once that is accepted, it
+joins the group as its only member and records the gaps in one transaction.  An end before the
+commit changes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAME = "accept-gap"
 """Its worker name: a second run fences the first one, and ends what it left open."""
 
 MARGIN_S = 600
-"""By default: so long workers may take to start before the new position expires as well."""
+"""Default time for workers to start before the new position expires as well."""
 
 _VERSION = 3
 
@@ -113,13 +113,13 @@ def accept_gap(
         )
     config = config.model_copy(update={"worker": NAME, "poison": "stop"})
     with ExitStack() as exits:
-        found = exits.enter_context(closing(find_environment(config)))
+        environment = exits.enter_context(closing(find_environment(config)))
         if config.files is not None:
             raise ConfigError(
                 "nothing expires unread in a stream of files",
                 hint="A stream partition that stopped names its file: replace the file, or park",
             )
-        if found.source.description.has_key_moves:
+        if environment.source.description.has_key_moves:
             raise ConfigError(
                 "a gap cannot be accepted where keys move between stream partitions",
                 hint=(
@@ -135,20 +135,18 @@ def accept_gap(
         chosen = _choose(view, token)
         find = partial(
             find_gap,
-            found.source.stream,
+            environment.source.stream,
             margin_us=margin_s * US_PER_SECOND,
             end_ns=started.end_ns,
             accepted_by=accepted_by,
         )
-        gaps = _find_gaps(found, chosen, find, progress)
+        gaps = _find_gaps(environment, chosen, find, progress)
         partitions = [_described(view, gap) for gap in gaps]
         report = GapReport(started.stream, dry_run, accepted_by, partitions)
         if dry_run or not confirm(report):
             return report
-        require_no_worker(
-            config, found.topics.group, found.kafka_options, progress, former_run=NAME
-        )
-        parts = prepare(config, found)
+        require_no_worker(config, progress, former_run=NAME)
+        parts = prepare(environment)
         core = parts.worker(GapAcceptingWorker)
         join(parts, exits, core, GapAcceptor, progress=progress).accept(tuple(gaps))
         return GapReport(started.stream, dry_run, accepted_by, partitions, accepted=True)
@@ -156,7 +154,9 @@ def accept_gap(
 
 def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
     """Return the expired stream partitions, the slowest first; ConfigError for another token."""
-    known = {name: one for slot in view.slots for name, one in (slot.tokens or {}).items()}
+    known = {
+        name: snapshot for slot in view.slots for name, snapshot in (slot.tokens or {}).items()
+    }
     if token and token not in known:
         raise ConfigError(
             "there is no such stream partition, or it has finished",
@@ -176,13 +176,13 @@ def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
             token=token,
             **({"reason": what} if what else {}),
         )
-    expired = [one for one in known.values() if is_expired(one.stopped)]
+    expired = [snapshot for snapshot in known.values() if is_expired(snapshot.stopped)]
     chosen = [known[token]] if token else expired
-    return sorted(chosen, key=lambda one: (one.watermark_us, one.token))
+    return sorted(chosen, key=lambda snapshot: (snapshot.watermark_us, snapshot.token))
 
 
 def _find_gaps(
-    found: Environment,
+    environment: Environment,
     chosen: list[TokenSnapshot],
     find: Callable[..., Awaitable[PartitionGap]],
     progress: Progress,
@@ -191,12 +191,12 @@ def _find_gaps(
     gaps: list[PartitionGap] = []
 
     async def find_all() -> None:
-        for number, one in enumerate(chosen):
+        for number, snapshot in enumerate(chosen):
             progress("asking Spanner what can be read", number)
-            gaps.append(await find(one, now_us=time.time_ns() // NS_PER_US))
+            gaps.append(await find(snapshot, now_us=time.time_ns() // NS_PER_US))
 
     try:
-        found.source.tasks.run(find_all)
+        environment.source.tasks.run(find_all)
     except QueryError as error:
         raise setup_error(error) from error
     return gaps

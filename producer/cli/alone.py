@@ -1,12 +1,12 @@
-"""What commands share that work while the fleet is stopped, as the only member of its group."""
+"""The group of a stopped fleet: waiting until it is empty, and joining it as its only member."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidegate.producer.cli.clients import kafka_options
 from tidegate.producer.cli.report import Progress
 from tidegate.producer.cli.sole_runs import SoleRun
 from tidegate.producer.core.sole_workers import SoleWorker
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 LEAVING_S = 5.0
-"""How long Kafka may take to notice what it should have noticed."""
+"""Time that Kafka may need beyond a time-out."""
 _JOIN_PATIENCE_S = 120.0
 _LOOK_S = 1.0
 
@@ -30,20 +30,16 @@ _Run = TypeVar("_Run", bound="SoleRun")
 
 
 def require_no_worker(
-    config: ProducerConfig,
-    group: str,
-    kafka_options: Mapping[str, Any],
-    progress: Progress,
-    *,
-    former_run: str | None,
+    config: ProducerConfig, progress: Progress, *, former_run: str | None
 ) -> None:
     """Wait until workers that have ended have left the group; raise ConfigError if some stay.
 
     A member with the name `former_run` is a former run of the same command; None: it joins none.
     """
-    admin = RetryingAdmin(admin_config(config.bootstrap_servers, kafka_options))
+    group = config.topic_names.group
+    admin = RetryingAdmin(admin_config(config.bootstrap_servers, kafka_options(config)))
     give_up_at = time.monotonic() + config.session_timeout_ms / 1_000 + LEAVING_S
-    while members := [one for one in group_members(admin, group) if one != former_run]:
+    while members := [name for name in group_members(admin, group) if name != former_run]:
         if time.monotonic() > give_up_at:
             raise ConfigError(
                 f"workers run in group {group}: {', '.join(members)}",

@@ -54,7 +54,7 @@ def asyncapi(config: ProducerConfig, topics: Sequence[StreamTopic]) -> dict[str,
     """Return the document; an id is the topic's name with two dashes for each dot."""
     name = config.change_stream if config.names_source else config.prefix
     source = config.stream_path if config.names_source else f"the stream {config.prefix}"
-    ids = {one.topic: one.topic.replace(".", "--") for one in topics}
+    ids = {topic.topic: topic.topic.replace(".", "--") for topic in topics}
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -68,24 +68,24 @@ def asyncapi(config: ProducerConfig, topics: Sequence[StreamTopic]) -> dict[str,
         "defaultContentType": "application/vnd.apache.avro",
         "servers": _servers(config),
         "channels": {
-            ids[one.topic]: _channel(one, ids[one.topic], tombstones=config.tombstones)
-            for one in topics
+            ids[topic.topic]: _channel(topic, ids[topic.topic], tombstones=config.tombstones)
+            for topic in topics
         },
         "operations": {
-            f"publish-{ids[one.topic]}": {
+            f"publish-{ids[topic.topic]}": {
                 "action": "send",
-                "channel": {"$ref": f"#/channels/{ids[one.topic]}"},
+                "channel": {"$ref": f"#/channels/{ids[topic.topic]}"},
             }
-            for one in topics
+            for topic in topics
         },
         "components": {
             "messages": {
-                ids[one.topic]: _message(
-                    one,
+                ids[topic.topic]: _message(
+                    topic,
                     is_json=config.value_format == "json",
                     has_json_key=config.key_format == "json",
                 )
-                for one in topics
+                for topic in topics
             }
         },
     }
@@ -109,41 +109,41 @@ def _servers(config: ProducerConfig) -> dict[str, Any]:
     }
 
 
-def _channel(one: StreamTopic, name: str, *, tombstones: bool) -> dict[str, Any]:
+def _channel(topic: StreamTopic, name: str, *, tombstones: bool) -> dict[str, Any]:
     what = "Lineage, heartbeats and completion markers: what proves that nothing is missing"
-    if one.table is not None:
-        what = f"Changes of table {one.table}"
+    if topic.table is not None:
+        what = f"Changes of table {topic.table}"
         if tombstones:
             what += ". Behind each DELETE, a record with its key, no headers and no value"
     return {
-        "address": one.topic,
+        "address": topic.topic,
         "description": f"{what}.",
         "messages": {name: {"$ref": f"#/components/messages/{name}"}},
         "bindings": {
             "kafka": {
-                "topic": one.topic,
-                "partitions": one.topic_partitions,
+                "topic": topic.topic,
+                "partitions": topic.topic_partitions,
                 "bindingVersion": _BINDING,
             }
         },
     }
 
 
-def _message(one: StreamTopic, *, is_json: bool, has_json_key: bool) -> dict[str, Any]:
+def _message(topic: StreamTopic, *, is_json: bool, has_json_key: bool) -> dict[str, Any]:
     """Describe the messages of a topic; those of a data topic may be JSON without a schema id."""
     summary = _JSON_SUMMARY + (_JSON_KEY if has_json_key else "")
-    headers = {} if one.table is None else {"headers": _HEADERS}
-    is_json = is_json and one.table is not None
+    headers = {} if topic.table is None else {"headers": _HEADERS}
+    is_json = is_json and topic.table is not None
     schema_id = {"schemaIdLocation": "payload", "schemaIdPayloadEncoding": "confluent"}
     return {
-        "name": str(one.value.schema["name"]),
+        "name": str(topic.value.schema["name"]),
         "contentType": _JSON if is_json else "application/vnd.apache.avro",
         **({"summary": summary} if is_json else {}),
         **headers,
-        "payload": {"schemaFormat": _AVRO, "schema": one.value.schema},
+        "payload": {"schemaFormat": _AVRO, "schema": topic.value.schema},
         "bindings": {
             "kafka": {
-                "key": {"schemaFormat": _AVRO, "schema": one.key.schema},
+                "key": {"schemaFormat": _AVRO, "schema": topic.key.schema},
                 **({} if is_json else schema_id),
                 "bindingVersion": _BINDING,
             }

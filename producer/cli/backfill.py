@@ -196,7 +196,7 @@ def _write(
 
     def prepare(known: TableRequests) -> TableRequest:
         _require_unchanged(known.newest(request.table), before)
-        run = request.run or 1 + max((one.run for one in known.all), default=0)
+        run = request.run or 1 + max((known_request.run for known_request in known.all), default=0)
         return replace(request, run=run)
 
     names = config.topic_names
@@ -242,17 +242,21 @@ def _require_published(config: ProducerConfig, records: FleetRecords, table: str
     visible = list_topics(config.bootstrap_servers, config.kafka_client_options())
     if table_of(table) != table or names.data(table) not in visible:
         known = sorted(
-            found
+            published
             for topic in visible
-            if (found := names.table(topic)) is not None and table_of(found) == found
+            if (published := names.table(topic)) is not None and table_of(published) == published
         )
         raise ConfigError(
             f"the stream does not publish the table {table}",
             hint=f"It publishes {', '.join(known) or 'none'}",
         )
     head = f"{PRODUCER_FILTER}mod_types="
-    chosen = [one.removeprefix(head) for one in records.started.filters if one.startswith(head)]
-    if any(MOD_TYPES[0] not in one.split(",") for one in chosen):
+    chosen = [
+        setting.removeprefix(head)
+        for setting in records.started.filters
+        if setting.startswith(head)
+    ]
+    if any(MOD_TYPES[0] not in setting.split(",") for setting in chosen):
         raise ConfigError(
             "the stream leaves INSERTs out (mod_types), and rows are published as INSERTs",
             hint="Backfill a stream that publishes them",
@@ -264,19 +268,19 @@ def _place_in(records: FleetRecords, ahead_s: float) -> tuple[str, int]:
 
     Raises ConfigError where none goes on.
     """
-    found = {
-        token: one.watermark_us
+    watermarks = {
+        token: snapshot.watermark_us
         for slot in records.view.slots
-        for token, one in (slot.tokens or {}).items()
-        if token != ROOT_TOKEN and not is_of_backfill(token) and can_move(one)
+        for token, snapshot in (slot.tokens or {}).items()
+        if token != ROOT_TOKEN and not is_of_backfill(token) and can_move(snapshot)
     }
-    if not found:
+    if not watermarks:
         raise ConfigError(
             "no stream partition of the change stream is read",
             hint="Start workers, and try again once they publish",
         )
-    newest = max(found.values())
-    token = min(token for token, at_us in found.items() if at_us == newest)
+    newest = max(watermarks.values())
+    token = min(token for token, at_us in watermarks.items() if at_us == newest)
     # Whatever the workers' clocks say, rows of a later run have later times.
     places = map(place_of, records.history.known)
     read = [place.read_ns for place in places if isinstance(place, RunChunk)]
@@ -289,9 +293,9 @@ def _may_begin(records: FleetRecords, request: TableRequest) -> bool:
     if _tokens(records, request):
         return False
     for slot in records.view.slots:
-        one = (slot.tokens or {}).get(request.parent)
-        if one is not None:
-            return one.watermark_us < request.start_us
+        parent = (slot.tokens or {}).get(request.parent)
+        if parent is not None:
+            return parent.watermark_us < request.start_us
     known = records.history.known.get(request.parent)
     return known is not None and known.end_ns is None
 

@@ -40,37 +40,41 @@ def check(config: ProducerConfig) -> list[str]:
 
     Also one for each part that the Kafka service lacks.  Raises what `run` would raise.
     """
-    with closing(find_environment(config)) as found:
-        return _lines(config, found)
+    with closing(find_environment(config)) as environment:
+        return _lines(environment)
 
 
-def _lines(config: ProducerConfig, found: Environment) -> list[str]:
-    tables = ", ".join(table.name for table in found.source.description.tables)
-    epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
-    missing, refused = missing_subjects(config, found)
-    require_topics(config, found.planned(config))
-    _require_right_to_write(config, found)
-    lacks = _require_service(config, found)
+def _lines(environment: Environment) -> list[str]:
+    config = environment.config
+    described = environment.source.description
+    tables = ", ".join(table.name for table in described.tables)
+    epoch = (
+        "no epoch yet" if environment.recorded is None else f"epoch {environment.recorded.epoch}"
+    )
+    missing, refused = missing_subjects(environment)
+    require_topics(environment.planned())
+    _require_right_to_write(environment)
+    lacks = _require_service(environment)
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
-    dead_letter = _dead_letter(config, found)
-    kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
-    source = f"Spanner: {config.stream_path}, {found.source.description.dialect}, watches {tables}"
+    dead_letter = _dead_letter(environment)
+    kafka = f"progress topic {environment.topics.progress}, {epoch}{dead_letter}"
+    source = f"Spanner: {config.stream_path}, {described.dialect}, watches {tables}"
     source += "".join(f", cannot publish {table}: {error}" for table, error in refused.items())
     if config.files is not None:
         source = f"Datastream: {config.files.location} can be listed"
     return [
         source,
         f"Kafka: {config.bootstrap_servers}, {kafka}",
-        *(f"Kafka: {one}" for one in lacks),
+        *(f"Kafka: {part}" for part in lacks),
         f"registry: {config.registry_url}, {schemas}",
         f"accelerator: {describe_accelerator()}",
-        *_query(found),
+        *_query(environment),
     ]
 
 
-def _query(found: Environment) -> list[str]:
+def _query(environment: Environment) -> list[str]:
     """Return how a query of one second went; nothing for a source without queries."""
-    source = found.source
+    source = environment.source
     if source.channels is None:
         return []
     described = source.description
@@ -84,24 +88,24 @@ def _query(found: Environment) -> list[str]:
     return [f"query: {outcome}"]
 
 
-def _require_right_to_write(config: ProducerConfig, found: Environment) -> None:
+def _require_right_to_write(environment: Environment) -> None:
     """Raise ConfigError for a topic that exists and that this principal may not write to."""
-    names, described = found.topics, found.source.description
+    names, described = environment.topics, environment.source.description
     topics = [names.progress, *(names.data(table.name) for table in described.tables)]
-    existing = sorted(found.kafka.describe(topics))
-    if existing and (denied := _denied("WRITE", existing, config, found)):
+    existing = sorted(environment.kafka.describe(topics))
+    if existing and (denied := _denied("WRITE", existing, environment)):
         raise ConfigError(
             f"this principal may not write to {', '.join(denied)}", hint=DeliveryDenied.fix
         )
 
 
-def _require_service(config: ProducerConfig, found: Environment) -> list[str]:
+def _require_service(environment: Environment) -> list[str]:
     """Return what the Kafka service lacks; raise ConfigError if it refuses transactions.
 
     A stream that has begun was written in one, and may have a worker with the transactional id.
     """
-    names, options = found.topics, found.kafka_options
-    if found.recorded is None:
+    config, names, options = environment.config, environment.topics, environment.kafka_options
+    if not environment.has_begun:
         require_transactions(
             config.bootstrap_servers,
             options=options,
@@ -109,62 +113,58 @@ def _require_service(config: ProducerConfig, found: Environment) -> list[str]:
             timeout_ms=config.transaction_timeout_ms,
         )
     visible = list_topics(config.bootstrap_servers, options)
-    own = [one for one in sorted(visible) if not one.startswith(_INTERNAL)]
+    own = [topic for topic in sorted(visible) if not topic.startswith(_INTERNAL)]
     topics = [names.progress] if names.progress in visible else own
     return missing_parts(config.bootstrap_servers, options=options, topics=topics)
 
 
-def _dead_letter(config: ProducerConfig, found: Environment) -> str:
+def _dead_letter(environment: Environment) -> str:
     """Return what there is to say of the dead-letter topic; empty if nothing is parked."""
-    topic = found.topics.dead_letter
-    if not found.has_dead_letter:
+    config, topic = environment.config, environment.topics.dead_letter
+    if not environment.has_dead_letter:
         if config.poison != "park":
             return ""
-        planned = found.planned(config).kafka
+        planned = environment.planned().kafka
         planned.ensure_dead_letter(topic, replication=config.replication_factor)
         return f", would create dead-letter topic {topic}"
     lacks = "".join(
-        text for right, text in _DEAD_LETTER_RIGHTS if _denied(right, [topic], config, found)
+        text for right, text in _DEAD_LETTER_RIGHTS if _denied(right, [topic], environment)
     )
     return f", dead-letter topic {topic}{lacks}"
 
 
-def _denied(
-    right: Right, topics: Sequence[str], config: ProducerConfig, found: Environment
-) -> list[str]:
+def _denied(right: Right, topics: Sequence[str], environment: Environment) -> list[str]:
     """Return the topics on which this principal lacks a right, as far as Kafka says so."""
     return denied_topics(
         topics,
-        bootstrap_servers=config.bootstrap_servers,
-        options=found.kafka_options,
+        bootstrap_servers=environment.config.bootstrap_servers,
+        options=environment.kafka_options,
         right=right,
     )
 
 
-def missing_subjects(
-    config: ProducerConfig, found: Environment
-) -> tuple[list[str], dict[str, str]]:
+def missing_subjects(environment: Environment) -> tuple[list[str], dict[str, str]]:
     """Return the subjects that `run` would add a version to, the progress topic's last.
 
     Also the tables that a stream which has begun goes on without, with the reasons.
     """
-    names, registry = found.topics, found.registry
-    registrar = make_registrar(config, found)
+    names, registry = environment.topics, environment.registry
+    registrar = make_registrar(environment)
     missing: list[str] = []
     refused: dict[str, str] = {}
-    for table in found.source.description.tables:
+    for table in environment.source.description.tables:
         try:
-            if found.recorded is None:
+            if not environment.has_begun:
                 missing += registrar.missing(table)
             else:
                 require_other_name(table.name)
                 missing += registrar.missing(table, shown=())
         except POISON as error:
-            if found.recorded is None:
+            if not environment.has_begun:
                 raise
             refused[table.name] = str(error)
-    if found.recorded is not None:
-        refused |= _colliding(config, found, refused)
+    if environment.has_begun:
+        refused |= _colliding(environment, refused)
     progress = {
         names.key_subject(names.progress): KEY_SCHEMAS,
         names.value_subject(names.progress): RECORD_SCHEMAS,
@@ -177,14 +177,12 @@ def missing_subjects(
     return missing, refused
 
 
-def _colliding(
-    config: ProducerConfig, found: Environment, refused: Container[str]
-) -> dict[str, str]:
-    """Return later tables whose topics cannot stand beside others, with the reasons."""
-    tables = (table.name for table in found.source.description.tables)
-    topics = {found.topics.data(table): table for table in tables if table not in refused}
-    visible = list_topics(config.bootstrap_servers, found.kafka_options)
-    own = filter(found.topics.is_data, visible)
+def _colliding(environment: Environment, refused: Container[str]) -> dict[str, str]:
+    """Return later tables whose topics Kafka does not create next to others, with the reasons."""
+    tables = (table.name for table in environment.source.description.tables)
+    topics = {environment.topics.data(table): table for table in tables if table not in refused}
+    visible = list_topics(environment.config.bootstrap_servers, environment.kafka_options)
+    own = filter(environment.topics.is_data, visible)
     return {
         topics[topic]: f"its topic {topic} differs from {other} in case only"
         for topic, other in topics_of_one_name(topics, own).items()

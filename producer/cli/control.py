@@ -124,9 +124,9 @@ def control(
         give_up_at = time.monotonic() + wait_s
         while True:
             reader.wait(_FRESH_S)
-            found = _status(reader.read())
-            report = _report(found, reader.members(), state, is_new=bool(written))
-            is_over = found.control is not None and found.control.state is not state
+            status = _status(reader.read())
+            report = _report(status, reader.members(), state, is_new=bool(written))
+            is_over = status.control is not None and status.control.state is not state
             if wait_s <= 0 or report.is_done or is_over or time.monotonic() > give_up_at:
                 return replace(report, is_done=report.is_done or wait_s <= 0)
             progress("slots that are still read", len(report.draining))
@@ -150,13 +150,13 @@ def drain(
         named = tuple(dict.fromkeys(workers))
         members = reader.members()
         require_command(Command.DRAIN, reader.read(), members)
-        unknown = [one for one in named if one not in members]
+        unknown = [worker for worker in named if worker not in members]
         if unknown:
             there = ", ".join(members) or "nobody"
             raise ConfigError(
                 f"no worker {', '.join(unknown)} is in the group", hint=f"In it: {there}"
             )
-        drains = [WorkerDrain(one, by, _now_us()) for one in named]
+        drains = [WorkerDrain(worker, by, _now_us()) for worker in named]
         _write(config, reader, lambda _records: drains)
         give_up_at, remaining = time.monotonic() + wait_s, named
         while wait_s > 0 and remaining and time.monotonic() <= give_up_at:
@@ -164,7 +164,7 @@ def drain(
             time.sleep(_LOOK_S)
             members = reader.members()
             # One that was away has left, also if its supervisor has started it again since.
-            remaining = tuple(one for one in remaining if one in members)
+            remaining = tuple(worker for worker in remaining if worker in members)
         return DrainReport(named, remaining, waited=wait_s > 0)
 
 
@@ -212,18 +212,18 @@ def _write(
 
 
 def _report(
-    found: FleetStatus,
+    status: FleetStatus,
     members: Sequence[str],
     state: ControlState,
     *,
     is_new: bool,
 ) -> ControlReport:
     is_read = state is ControlState.PAUSED and bool(members)
-    draining = tuple(slot.slot for slot in found.slots if not slot.is_paused) if is_read else ()
-    is_seen = found.is_to_pause is (state is ControlState.PAUSED)
+    draining = tuple(slot.slot for slot in status.slots if not slot.is_paused) if is_read else ()
+    is_seen = status.is_to_pause is (state is ControlState.PAUSED)
     return ControlReport(
-        found.stream,
-        stream_state(found, members),
+        status.stream,
+        stream_state(status, members),
         is_new,
         draining,
         is_done=is_seen and not draining,

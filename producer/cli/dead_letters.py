@@ -89,10 +89,10 @@ def dead_letters(config: ProducerConfig, *, progress: Progress = no_progress) ->
     names = config.topic_names
     options = kafka_options(config)
     topics = KafkaTopics(config.bootstrap_servers, options=options)
-    found = topics.describe((names.progress, names.dead_letter))
-    if names.progress not in found:
+    described = topics.describe((names.progress, names.dead_letter))
+    if names.progress not in described:
         raise StreamNotStarted(names.progress)
-    topic = found.get(names.dead_letter)
+    topic = described.get(names.dead_letter)
     if topic is None:
         return DeadLetterReport(names.dead_letter, 0, (), 0)
     letters = KafkaDeadLetters(
@@ -106,7 +106,8 @@ def dead_letters(config: ProducerConfig, *, progress: Progress = no_progress) ->
     )
     groups = grouped(letters.read, progress=progress)
     listed = tuple(
-        _listed(one, table=names.table(one.subject) or one.subject) for one in groups.listed()
+        _listed(group, table=names.table(group.subject) or group.subject)
+        for group in groups.listed()
     )
     return DeadLetterReport(names.dead_letter, groups.records, listed, groups.dropped)
 
@@ -116,13 +117,13 @@ def dead_letters_table(report: DeadLetterReport, *, rows_max: int) -> Renderable
     if not report.records:
         return "Nothing is set aside."
     table = Table("count", "first and last", "reason", "table or file", "last, and what to do")
-    for one in report.groups[:rows_max]:
-        instants = sorted({one.first or "unknown", one.last or "unknown"})
-        subject = one.file if one.table is None else one.table
-        last = f"{one.place}. {one.error}" if one.error else one.place
-        text = last if one.remedy in last else f"{last}. {one.remedy}"
+    for group in report.groups[:rows_max]:
+        instants = sorted({group.first or "unknown", group.last or "unknown"})
+        subject = group.file if group.table is None else group.table
+        last = f"{group.place}. {group.error}" if group.error else group.place
+        text = last if group.remedy in last else f"{last}. {group.remedy}"
         table.add_row(
-            f"{one.count:,}", "\n".join(instants), escape(one.reason), escape(subject or ""),
+            f"{group.count:,}", "\n".join(instants), escape(group.reason), escape(subject or ""),
             escape(text),
         )  # fmt: skip
     left = len(report.groups) - rows_max
@@ -132,23 +133,23 @@ def dead_letters_table(report: DeadLetterReport, *, rows_max: int) -> Renderable
     return Group(f"{report.records:,} records of {escape(report.dead_letter)}", table)
 
 
-def _listed(one: DeadLetterGroup, *, table: str) -> ListedGroup:
+def _listed(group: DeadLetterGroup, *, table: str) -> ListedGroup:
     return ListedGroup(
-        reason=one.reason,
-        table=None if one.is_file else table,
-        file=one.subject if one.is_file else None,
-        count=one.count,
-        first=_second(one.first_us),
-        last=_second(one.last_us),
-        error=one.error,
-        token=one.token,
-        place=one.place,
-        topic_partition=one.topic_partition,
-        offset=one.offset,
+        reason=group.reason,
+        table=None if group.is_file else table,
+        file=group.subject if group.is_file else None,
+        count=group.count,
+        first=_second(group.first_us),
+        last=_second(group.last_us),
+        error=group.error,
+        token=group.token,
+        place=group.place,
+        topic_partition=group.topic_partition,
+        offset=group.offset,
         # An event of a file is not put back by redrive, whatever the reason.
-        remedy=_REMEDIES_OF_FILES.get(one.reason, _OF_FILE)
-        if one.is_file
-        else _REMEDIES.get(one.reason, _UNKNOWN),
+        remedy=_REMEDIES_OF_FILES.get(group.reason, _OF_FILE)
+        if group.is_file
+        else _REMEDIES.get(group.reason, _UNKNOWN),
     )
 
 

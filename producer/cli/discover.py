@@ -84,10 +84,10 @@ def discover_files(location: str, *, files_max: int, progress: Progress = no_pro
     inventory, files = Inventory(), 0
     for folder in object_folders(store, root):
         chosen = newest_files(store, folder, files_max) if files_max else all_files(store, folder)
-        for one in chosen:
+        for file in chosen:
             files += 1
-            progress(f"reading {one.name}", files)
-            _read(store, one.path, inventory)
+            progress(f"reading {file.name}", files)
+            _read(store, file.path, inventory)
     if not files:
         raise ConfigError(
             f"--datastream: {location} holds no file with events",
@@ -111,33 +111,33 @@ def _read(store: FileStore, path: str, inventory: Inventory) -> None:
         inventory.add(file.fields, file)
 
 
-def as_json(found: Discovery) -> str:
+def as_json(discovery: Discovery) -> str:
     """Return a discovery as one JSON document."""
-    objects = [{**asdict(one), "key": list(one.key)} for one in found.objects]
-    return json.dumps({**asdict(found), "objects": objects})
+    objects = [{**asdict(described), "key": list(described.key)} for described in discovery.objects]
+    return json.dumps({**asdict(discovery), "objects": objects})
 
 
 _NULLABLE = {True: "yes", False: "no", None: "unknown"}
 
 
-def discovery_table(found: Discovery) -> RenderableType:
+def discovery_table(discovery: Discovery) -> RenderableType:
     """Return what `discover` prints: a table for each object, and what to know of them."""
-    is_spanner = found.kind == "spanner"
-    streams = ", ".join(found.streams) or "none"
+    is_spanner = discovery.kind == "spanner"
+    streams = ", ".join(discovery.streams) or "none"
     kind = "change streams" if is_spanner else "streams"
     parts: list[RenderableType] = [
-        f"{found.kind}: {escape(found.source)}",
-        f"{kind}: {escape(streams)}; objects: {len(found.objects)}",
+        f"{discovery.kind}: {escape(discovery.source)}",
+        f"{kind}: {escape(streams)}; objects: {len(discovery.objects)}",
     ]
-    for one in found.objects:
+    for described in discovery.objects:
         # Not the table's title, which would be as narrow as the table.
-        parts += ["", escape(_title(one, is_spanner=is_spanner))]
-        parts.append(_object_table(one, is_spanner=is_spanner))
-    parts += [f"Note: {escape(note)}." for note in found.notes]
+        parts += ["", escape(_title(described, is_spanner=is_spanner))]
+        parts.append(_object_table(described, is_spanner=is_spanner))
+    parts += [f"Note: {escape(note)}." for note in discovery.notes]
     return Group(*parts)
 
 
-def _object_table(one: SourceObject, *, is_spanner: bool) -> Table:
+def _object_table(described: SourceObject, *, is_spanner: bool) -> Table:
     table = Table()
     table.add_column("field", overflow="fold", ratio=3)
     table.add_column("type", overflow="fold", ratio=3)
@@ -145,7 +145,7 @@ def _object_table(one: SourceObject, *, is_spanner: bool) -> Table:
     table.add_column("nullable", no_wrap=True)
     if is_spanner:
         table.add_column("watched by", overflow="fold", ratio=2)
-    for field in one.fields:
+    for field in described.fields:
         table.add_row(*_cells(field, is_spanner=is_spanner))
     return table
 
@@ -156,9 +156,9 @@ def _cells(field: SourceField, *, is_spanner: bool) -> list[str]:
     return [*cells, escape(", ".join(field.watched_by))] if is_spanner else cells
 
 
-def _title(one: SourceObject, *, is_spanner: bool) -> str:
+def _title(described: SourceObject, *, is_spanner: bool) -> str:
     if is_spanner:
-        return one.name if one.watched_by else f"{one.name} (not watched)"
-    events = ", ".join(f"{count:,} {kind}" for kind, count in one.events.items())
-    key = "" if one.key else "; no key"
-    return f"{one.name}: {events} in {one.files_read:,} files{key}"
+        return described.name if described.watched_by else f"{described.name} (not watched)"
+    events = ", ".join(f"{count:,} {kind}" for kind, count in described.events.items())
+    key = "" if described.key else "; no key"
+    return f"{described.name}: {events} in {described.files_read:,} files{key}"

@@ -37,6 +37,7 @@ from tidegate.schemas.topics import TopicNames, topic_collisions, topics_of_one_
 class Environment:
     """Clients of everything that a worker uses, each of which has answered."""
 
+    config: ProducerConfig
     topics: TopicNames
     kafka: KafkaTopics
     kafka_options: Mapping[str, Any]
@@ -55,11 +56,16 @@ class Environment:
         """How long the interval of one query is; None where queries have no end."""
         return WINDOW_US if self.source.description.has_key_moves else None
 
-    def planned(self, config: ProducerConfig) -> Environment:
+    @property
+    def has_begun(self) -> bool:
+        """Whether the stream was started before."""
+        return self.recorded is not None
+
+    def planned(self) -> Environment:
         """Return the same with clients that create no topic and register no schema."""
         return replace(
             self,
-            kafka=PlannedTopics(config.bootstrap_servers, options=self.kafka_options),
+            kafka=PlannedTopics(self.config.bootstrap_servers, options=self.kafka_options),
             registry=PlannedRegistry(self.registry),
         )
 
@@ -113,6 +119,7 @@ def find_environment(config: ProducerConfig) -> Environment:
                 on_error.pop_all()
         exits.pop_all()
     return Environment(
+        config=config,
         topics=names,
         kafka=kafka,
         kafka_options=options,

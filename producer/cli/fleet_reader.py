@@ -144,11 +144,11 @@ class FleetReader:
         return group_members(self._admin, self._names.group)
 
     def _poll(self, timeout_s: float) -> None:
-        found = self._follower.poll(time.monotonic_ns() // 1_000, timeout_s)
-        if isinstance(found, AccessDenied | ProgressReadLost):
-            raise found.error
-        if isinstance(found, ReadInterrupted) and self._follower.has_failed:
-            raise ConsumerError(found.reason, topic=self._names.progress)
+        event = self._follower.poll(time.monotonic_ns() // 1_000, timeout_s)
+        if isinstance(event, AccessDenied | ProgressReadLost):
+            raise event.error
+        if isinstance(event, ReadInterrupted) and self._follower.has_failed:
+            raise ConsumerError(event.reason, topic=self._names.progress)
 
     def close(self) -> None:
         """Stop reading."""

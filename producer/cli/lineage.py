@@ -48,16 +48,18 @@ def as_tree(graph: LineageGraph, *, now_us: int) -> Tree:
     children = graph.children()
     root = Tree(f"stream {escape(graph.stream)}")
     shown: set[str] = set()
-    waiting = [(root, one) for one in reversed(children.get("", ()))]
+    waiting = [(root, relative) for relative in reversed(children.get("", ()))]
     while waiting:
-        above, one = waiting.pop()
-        style = _STYLES[one.condition]
-        if one.token in shown:
-            above.add(f"[{style}]{escape(_short(one.token))}[/], see above")
+        above, relative = waiting.pop()
+        style = _STYLES[relative.condition]
+        if relative.token in shown:
+            above.add(f"[{style}]{escape(_short(relative.token))}[/], see above")
             continue
-        shown.add(one.token)
-        node = above.add(f"[{style}]{escape(_short(one.token))}[/] {_described(one, now_us)}")
-        waiting += [(node, child) for child in reversed(children.get(one.token, ()))]
+        shown.add(relative.token)
+        node = above.add(
+            f"[{style}]{escape(_short(relative.token))}[/] {_described(relative, now_us)}"
+        )
+        waiting += [(node, child) for child in reversed(children.get(relative.token, ()))]
     if graph.left_out:
         root.add(f"{graph.left_out} that finished earlier are not shown (--generations)")
     return root
@@ -66,9 +68,11 @@ def as_tree(graph: LineageGraph, *, now_us: int) -> Tree:
 def as_mermaid(graph: LineageGraph, *, now_us: int) -> str:
     """Return a flow chart for Mermaid, from parents to children."""
     lines = ["flowchart TD"]
-    for place, one in enumerate(graph.partitions):
-        label = f"{_short(one.token)}<br/>{_described(one, now_us)}".replace('"', "#quot;")
-        lines.append(f'    p{place}["{label}"]:::{one.condition.value}')
+    for place, relative in enumerate(graph.partitions):
+        label = f"{_short(relative.token)}<br/>{_described(relative, now_us)}".replace(
+            '"', "#quot;"
+        )
+        lines.append(f'    p{place}["{label}"]:::{relative.condition.value}')
     lines += [f"    p{parent} --> p{child}" for parent, child in _edges(graph)]
     lines += [
         f"    classDef {condition.value} fill:{colour},stroke:#555"
@@ -80,35 +84,38 @@ def as_mermaid(graph: LineageGraph, *, now_us: int) -> str:
 def as_dot(graph: LineageGraph, *, now_us: int) -> str:
     """Return a graph for Graphviz, from parents to children; whole tokens are the tooltips."""
     lines = ["digraph lineage {", "    node [shape=box, style=filled, fontname=monospace];"]
-    for place, one in enumerate(graph.partitions):
-        label = _quoted(_short(one.token))[:-1] + "\\n" + _quoted(_described(one, now_us))[1:]
+    for place, relative in enumerate(graph.partitions):
+        label = (
+            _quoted(_short(relative.token))[:-1] + "\\n" + _quoted(_described(relative, now_us))[1:]
+        )
         lines.append(
-            f"    p{place} [label={label}, tooltip={_quoted(one.token)}, "
-            f'fillcolor="{_COLOURS[one.condition]}"];'
+            f"    p{place} [label={label}, tooltip={_quoted(relative.token)}, "
+            f'fillcolor="{_COLOURS[relative.condition]}"];'
         )
     lines += [f"    p{parent} -> p{child};" for parent, child in _edges(graph)]
     return "\n".join([*lines, "}"]) + "\n"
 
 
 def _edges(graph: LineageGraph) -> list[tuple[int, int]]:
-    places = {one.token: place for place, one in enumerate(graph.partitions)}
+    places = {relative.token: place for place, relative in enumerate(graph.partitions)}
     return [
         (places[parent], place)
-        for place, one in enumerate(graph.partitions)
-        for parent in one.parents
+        for place, relative in enumerate(graph.partitions)
+        for parent in relative.parents
         if parent in places
     ]
 
 
-def _described(one: Relative, now_us: int) -> str:
-    """Return in words what is known of it."""
-    if one.end_us is not None:
-        end = _time(one.end_us, now_us)
-        return f"{one.condition.value}, {_time(one.start_us, now_us)} to {end}"
-    since = f"{one.condition.value} since {_time(one.start_us, now_us)}"
-    if one.watermark_us is None:
-        return f"{since}, slot {one.slot}"
-    return f"{since}, slot {one.slot}, behind {(now_us - one.watermark_us) / US_PER_SECOND:.1f} s"
+def _described(relative: Relative, now_us: int) -> str:
+    """Return its state, times, slot and lag in words."""
+    if relative.end_us is not None:
+        end = _time(relative.end_us, now_us)
+        return f"{relative.condition.value}, {_time(relative.start_us, now_us)} to {end}"
+    since = f"{relative.condition.value} since {_time(relative.start_us, now_us)}"
+    if relative.watermark_us is None:
+        return f"{since}, slot {relative.slot}"
+    lag_s = (now_us - relative.watermark_us) / US_PER_SECOND
+    return f"{since}, slot {relative.slot}, behind {lag_s:.1f} s"
 
 
 def _time(us: int, now_us: int) -> str:

@@ -69,8 +69,7 @@ _Worker = TypeVar("_Worker", bound=Worker)
 class Parts:
     """What `prepare` found and made; its methods connect it to a worker's ports."""
 
-    config: ProducerConfig
-    found: Environment
+    environment: Environment
     identity: StreamIdentity
     limits: KafkaMessageLimits
     plain: Translator
@@ -85,6 +84,11 @@ class Parts:
     dead_letter: str
     """The dead-letter topic; empty if there is none, and none is needed."""
 
+    @property
+    def config(self) -> ProducerConfig:
+        """The settings."""
+        return self.environment.config
+
     def worker(self, kind: type[_Worker]) -> _Worker:
         """Return the core of a worker with these settings."""
         config = self.config
@@ -92,7 +96,7 @@ class Parts:
             name=config.worker,
             epoch=uuid.uuid4().hex,
             identity=self.identity,
-            start_ns=self.found.source.start_ns,
+            start_ns=self.environment.source.start_ns,
             end_ns=config.end_ns,
             limits=WorkerLimits(
                 commit_interval_us=config.commit_interval_ms * 1_000,
@@ -101,7 +105,7 @@ class Parts:
                         stall_after_us(config.heartbeat_ms),
                         0 if config.files is None else _LISTING_US,
                     ),
-                    window_us=self.found.window_us,
+                    window_us=self.environment.window_us,
                     scheduler=SchedulerLimits(
                         open_max=config.open_queries_max, drift_us_max=config.drift_ms_max * 1_000
                     ),
@@ -118,12 +122,12 @@ class Parts:
         config = self.config
         return KafkaPublisher(
             bootstrap_servers=config.bootstrap_servers,
-            transactional_id=f"{self.found.topics.group}-{config.worker}",
+            transactional_id=f"{self.environment.topics.group}-{config.worker}",
             transaction_timeout_ms=config.transaction_timeout_ms,
-            progress_topic=self.found.topics.progress,
+            progress_topic=self.environment.topics.progress,
             topic_partitions=self.counts,
             progress_schema_ids=self.progress_ids,
-            options=self.found.kafka_options,
+            options=self.environment.kafka_options,
             limits=self.limits,
             dead_letter=self.dead_letter,
             redrives=redrives,
@@ -134,70 +138,67 @@ class Parts:
         """Return the worker's membership in the fleet's group; later tables are reported to it."""
         config, decoder = self.config, self._decoder()
         self.topics.on_found = worker.add_table
-        self.found.root_slot.decode_with(decoder)
+        self.environment.root_slot.decode_with(decoder)
         return KafkaMembership(
             bootstrap_servers=config.bootstrap_servers,
-            group=self.found.topics.group,
+            group=self.environment.topics.group,
             worker=config.worker,
-            topic=self.found.topics.progress,
+            topic=self.environment.topics.progress,
             data_topics=[topic.topic for topic in self.identity.topics],
             session_timeout_ms=config.session_timeout_ms,
             listener=worker,
             decoder=decoder,
-            root_slot=self.found.root_slot,
+            root_slot=self.environment.root_slot,
             open_follower=lambda epoch, with_moves: ProgressFollower(
                 bootstrap_servers=config.bootstrap_servers,
-                group=self.found.topics.group,
-                topic=self.found.topics.progress,
+                group=self.environment.topics.group,
+                topic=self.environment.topics.progress,
                 slots=self.identity.slots,
                 epoch=epoch,
                 with_moves=with_moves,
                 decoder=decoder,
-                options=self.found.kafka_options,
+                options=self.environment.kafka_options,
             ),
-            options=self.found.kafka_options,
+            options=self.environment.kafka_options,
         )
 
     def open_stream_start(self) -> StreamStartFinder:
         """Start to search for the record that opened the epoch, unless it was read already."""
-        found = self.found
-        if found.recorded is not None:
-            return RecordedStart(found.recorded)
-        return open_root_slot(self.config, found.registry, found.kafka_options)
+        environment = self.environment
+        if environment.recorded is not None:
+            return RecordedStart(environment.recorded)
+        return open_root_slot(self.config, environment.registry, environment.kafka_options)
 
     def _decoder(self) -> ProgressDecoder:
         """Return a decoder for the worker's loop, which asks whether a record is ready."""
         own_id = self.progress_ids[PROGRESS_VERSION][1]
-        lookups = SchemaLookups(self.found.registry.schema)
+        lookups = SchemaLookups(self.environment.registry.schema)
         return ProgressDecoder(lookups.schema, own_ids=[own_id], has_answer=lookups.has_answer)
 
 
-def prepare(config: ProducerConfig, found: Environment) -> Parts:
+def prepare(environment: Environment) -> Parts:
     """Create topics and schemas that are missing.
 
     Raises ConfigError, UnreachableError and StreamChangedError: see `docs/reference/errors.md`.
     """
-    registrar = make_registrar(config, found)
-    parks = config.poison == "park"
-    tables, has_begun = found.source.description.tables, found.recorded is not None
-    encodings = list(registered(registrar, tables, parks=parks, has_begun=has_begun))
-    progress_ids = register_progress(found)
-    identity = _identity(config, found, registrar, encodings)
+    config = environment.config
+    registrar = make_registrar(environment)
+    encodings = register_tables(environment, registrar)
+    progress_ids = register_progress(environment)
+    identity = _identity(environment, registrar, encodings)
     created = {topic.topic for topic in identity.topics}
-    if found.recorded is not None and isinstance(found.recorded.body, StreamStarted):
-        identity.require(found.recorded.body)
     counts = {topic.topic: topic.topic_partitions for topic in identity.topics}
     dead_letter = ""
-    if config.poison == "park" or found.has_dead_letter:
-        dead_letter = found.topics.dead_letter
-        described = found.kafka.ensure_dead_letter(
+    if config.poison == "park" or environment.has_dead_letter:
+        dead_letter = environment.topics.dead_letter
+        described = environment.kafka.ensure_dead_letter(
             dead_letter, replication=config.replication_factor
         )
         counts[dead_letter] = described.topic_partitions
     limits = KafkaMessageLimits(
         config.bootstrap_servers,
-        [found.topics.progress, *counts],
-        options=found.kafka_options,
+        [environment.topics.progress, *counts],
+        options=environment.kafka_options,
     )
     limits.refresh()
     plain = Translator(
@@ -205,18 +206,17 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
         change_stream=config.change_stream,
     )
     topics = KafkaDataTopics(
-        found.kafka,
+        environment.kafka,
         limits,
         counts,
         topic_partitions=config.topic_partitions,
         replication=config.replication_factor,
-        names=found.topics,
+        names=environment.topics,
     )
-    catalogue = BesideCatalogue(found.source.catalogue)
+    catalogue = BesideCatalogue(environment.source.catalogue)
     refresher = TableRefresher(plain, catalogue, registrar, topics)
     return Parts(
-        config=config,
-        found=found,
+        environment=environment,
         identity=identity,
         limits=limits,
         plain=plain,
@@ -228,23 +228,36 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
     )
 
 
-def make_registrar(config: ProducerConfig, found: Environment) -> TableRegistrar:
-    """Return what registers tables as the settings say."""
+def make_registrar(environment: Environment) -> TableRegistrar:
+    """Return the registrar of tables as the settings say."""
+    config, form = environment.config, form_of_output(environment.config)
     return TableRegistrar(
-        found.topics,
-        found.registry,
+        environment.topics,
+        environment.registry,
         config.timestamp_form,
         record_filter=filter_of(config),
-        envelope=form_of_output(config).envelope,
+        envelope=form.envelope,
         event_form=EventForm(
             prefix=config.prefix,
             project=config.project,
             instance=config.instance,
             database=config.database,
             change_stream=config.change_stream,
-            value_format=form_of_output(config).value_format,
-            key_format=form_of_output(config).key_format,
+            value_format=form.value_format,
+            key_format=form.key_format,
         ),
+    )
+
+
+def register_tables(environment: Environment, registrar: TableRegistrar) -> list[TableEncoding]:
+    """Return the encodings of the stream's tables, which are registered; see `registered`."""
+    return list(
+        registered(
+            registrar,
+            environment.source.description.tables,
+            parks=environment.config.poison == "park",
+            has_begun=environment.has_begun,
+        )
     )
 
 
@@ -280,36 +293,35 @@ def _register(registrar: TableRegistrar, table: TableSchema, *, has_begun: bool)
 
 
 def _identity(
-    config: ProducerConfig,
-    found: Environment,
-    registrar: TableRegistrar,
-    encodings: list[TableEncoding],
+    environment: Environment, registrar: TableRegistrar, encodings: list[TableEncoding]
 ) -> StreamIdentity:
     """Create the topics that are missing; return what must never change.
 
     Of a stream that has begun a topic that Kafka refuses is left out: it is that of a later table.
+    Raises StreamChangedError for another identity than the recorded one.
     """
+    config, recorded = environment.config, environment.recorded
     replication = config.replication_factor
-    progress = found.kafka.ensure_progress(
-        found.topics.progress, slots=config.slots, replication=replication
+    progress = environment.kafka.ensure_progress(
+        environment.topics.progress, slots=config.slots, replication=replication
     )
     topics = [encoding.topic for encoding in encodings]
     try:
-        data = _ensure_data(config, found, topics)
+        data = _ensure_data(environment, topics)
     except TopicRefused:
-        if found.recorded is None:
+        if recorded is None:
             raise
         data = {}
         for topic in topics:
             try:
-                data |= _ensure_data(config, found, [topic])
+                data |= _ensure_data(environment, [topic])
             except TopicRefused as error:
-                table = found.topics.table(topic)
+                table = environment.topics.table(topic)
                 _log.warning("table not registered", table=table, error=str(error))
-    return StreamIdentity(
+    identity = StreamIdentity(
         stream=config.stream_path,
-        dialect=found.source.description.dialect,
-        group=found.topics.group,
+        dialect=environment.source.description.dialect,
+        group=environment.topics.group,
         slots=config.slots,
         progress_topic_id=progress.topic_id,
         topics=tuple(
@@ -321,39 +333,36 @@ def _identity(
             )
             for _, topic in sorted(data.items())
         ),
-        filters=found.source.description.filters + fixed_settings(config),
+        filters=environment.source.description.filters + fixed_settings(config),
         timestamps=config.timestamp_form,
     )
+    if recorded is not None and isinstance(recorded.body, StreamStarted):
+        identity.require(recorded.body)
+    return identity
 
 
-def require_topics(config: ProducerConfig, planned: Environment) -> None:
+def require_topics(planned: Environment) -> None:
     """Raise what `prepare` would raise because of the topics that exist, or that it would create.
 
     `planned` creates nothing.
     """
-    registrar = make_registrar(config, planned)
-    tables, has_begun = planned.source.description.tables, planned.recorded is not None
-    parks = config.poison == "park"
-    encodings = list(registered(registrar, tables, parks=parks, has_begun=has_begun))
-    identity = _identity(config, planned, registrar, encodings)
-    if planned.recorded is not None and isinstance(planned.recorded.body, StreamStarted):
-        identity.require(planned.recorded.body)
+    registrar = make_registrar(planned)
+    _identity(planned, registrar, register_tables(planned, registrar))
 
 
-def _ensure_data(
-    config: ProducerConfig, found: Environment, topics: Iterable[str]
-) -> dict[str, TopicDescription]:
-    return found.kafka.ensure_data(
+def _ensure_data(environment: Environment, topics: Iterable[str]) -> dict[str, TopicDescription]:
+    config = environment.config
+    return environment.kafka.ensure_data(
         topics,
         topic_partitions=config.topic_partitions,
         replication=config.replication_factor,
-        names=found.topics,
+        names=environment.topics,
     )
 
 
-def register_progress(found: Environment) -> dict[int, tuple[int, int]]:
+def register_progress(environment: Environment) -> dict[int, tuple[int, int]]:
     """Register what is missing; return the progress topic's ids of keys and values, by version."""
-    names, registry = found.topics, found.registry
+    names, registry = environment.topics, environment.registry
     key, value = names.key_subject(names.progress), names.value_subject(names.progress)
     return {
         version: (

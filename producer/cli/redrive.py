@@ -27,6 +27,7 @@ from tidegate.producer.cli.sole_runs import Redriver, put_back_parked
 from tidegate.producer.cli.stream_states import Command, require_command
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.sole_workers import RedrivingWorker
+from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.spanner.decoding.values import values_of_text
 from tidegate.producer.translation.parked_changes import ParkedKey, ParkedTranslator, Selection
@@ -99,39 +100,35 @@ def redrive(
 ) -> RedriveReport:
     """Put back what is parked, of one table or of all; with `dry_run` only find out what can be.
 
-    A dry run creates no topic and registers no schema; whether the registry accepts a new schema
-    is only known afterwards.
+    A dry run creates no topic and registers no schema, so it does not show whether the registry
+    accepts a new schema.
     `progress` is called with what is being done and how many records are done.
     Raises ConfigError while workers are in the group, for a stream that has not begun or a table
     without a topic, CommandRefused for one whose state does not permit it, and RedriveFailed if
     nothing was put back although something was to be.
     """
-    own = {
-        "worker": NAME,
-        "transaction_timeout_ms": _TRANSACTION_TIMEOUT_MS,
-        "poison": "stop",
-    }
-    config = config.model_copy(update=own)
+    config = config.model_copy(
+        update={
+            "worker": NAME,
+            "transaction_timeout_ms": _TRANSACTION_TIMEOUT_MS,
+            "poison": "stop",
+        }
+    )
     with ExitStack() as exits:
-        found = exits.enter_context(closing(find_environment(config)))
-        if found.recorded is None:
-            raise ConfigError(
-                f"topic {found.topics.progress} holds no stream: nothing was ever published",
-                hint="Check the prefix",
-            )
+        environment = exits.enter_context(closing(find_environment(config)))
+        if environment.recorded is None:
+            raise StreamNotStarted(environment.topics.progress)
         with closing(FleetReader(config)) as reader:
             require_command(Command.REDRIVE, reader.read(), reader.members())
-        dead_letter = found.topics.dead_letter
-        if not found.has_dead_letter:
+        dead_letter = environment.topics.dead_letter
+        if not environment.has_dead_letter:
             return RedriveReport(dead_letter, dry_run)
         if not dry_run:
-            require_no_worker(
-                config, found.topics.group, found.kafka_options, progress, former_run=NAME
-            )
-        parts = prepare(config, found.planned(config) if dry_run else found)
+            require_no_worker(config, progress, former_run=NAME)
+        parts = prepare(environment.planned() if dry_run else environment)
         if dry_run:
             parts.topics.on_found = lambda _topic: None
-        topic = found.topics.data(table) if table else None
+        topic = environment.topics.data(table) if table else None
         if topic is not None and topic not in parts.counts:
             raise ConfigError(
                 f"table {table!r} has no topic of this stream",
@@ -140,7 +137,7 @@ def redrive(
         translator = ParkedTranslator(
             parts.translator, parts.limits, values_of_text, parts.plain.todays_key
         )
-        letters = _letters(config, found, parts)
+        letters = _letters(parts)
         redriver = None
         if not dry_run:
             core = parts.worker(RedrivingWorker)
@@ -153,37 +150,38 @@ def redrive(
             topic=topic,
             progress=progress,
         )
-        return _report(selection, parts.found, dead_letter, dry_run=dry_run)
+        return _report(selection, parts.environment, dead_letter, dry_run=dry_run)
 
 
-def _letters(config: ProducerConfig, found: Environment, parts: Parts) -> KafkaDeadLetters:
+def _letters(parts: Parts) -> KafkaDeadLetters:
+    environment = parts.environment
     return KafkaDeadLetters(
-        bootstrap_servers=config.bootstrap_servers,
-        group=found.topics.group,
+        bootstrap_servers=parts.config.bootstrap_servers,
+        group=environment.topics.group,
         topic=parts.dead_letter,
         topic_partitions=parts.counts[parts.dead_letter],
         # Longer than a transaction that a worker left open can last.
         patience_s=_TRANSACTION_TIMEOUT_MS / 1_000 + LEAVING_S,
-        options=found.kafka_options,
+        options=environment.kafka_options,
     )
 
 
 def _report(
-    selection: Selection, found: Environment, dead_letter: str, *, dry_run: bool
+    selection: Selection, environment: Environment, dead_letter: str, *, dry_run: bool
 ) -> RedriveReport:
     changes: Counter[str] = Counter()
     for name, key in selection.chosen.items():
         changes[name.topic] += key.changes
     keys = Counter(name.topic for name in selection.chosen)
-    left = [_left(key, found) for key in selection.left]
+    left = [_left(key, environment) for key in selection.left]
     return RedriveReport(dead_letter, dry_run, dict(changes), dict(keys), left)
 
 
-def _left(key: ParkedKey, found: Environment) -> LeftKey:
+def _left(key: ParkedKey, environment: Environment) -> LeftKey:
     commit_timestamp_us = OrderKey.decode(key.first).commit_timestamp_us
     return LeftKey(
         topic=key.name.topic,
-        key=_shown_key(key.name.key, found)[:_KEY_SHOWN_MAX],
+        key=_shown_key(key.name.key, environment)[:_KEY_SHOWN_MAX],
         changes=key.changes,
         first_commit_timestamp=format_rfc3339(commit_timestamp_us * NS_PER_US),
         reason=key.reason,
@@ -191,11 +189,11 @@ def _left(key: ParkedKey, found: Environment) -> LeftKey:
     )
 
 
-def _shown_key(key: bytes, found: Environment) -> str:
+def _shown_key(key: bytes, environment: Environment) -> str:
     """Return a key as JSON; a framed one begins with a zero byte."""
     if key.startswith(b"{"):
         return key.decode()
     schema_id, body = unframe(key)
-    schema = fastavro.parse_schema(found.registry.schema(schema_id))
+    schema = fastavro.parse_schema(environment.registry.schema(schema_id))
     decoded = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
     return json.dumps(decoded, default=str, ensure_ascii=False)

@@ -64,8 +64,7 @@ def reset(
     this one, or for a right that is missing, and UnreachableError.
     """
     names = config.topic_names
-    options = kafka_options(config)
-    removal = StreamRemoval(names, config.bootstrap_servers, options)
+    removal = StreamRemoval(names, config.bootstrap_servers, kafka_options(config))
     topics = removal.topics()
     registry = schema_registry(config)
     if names.progress in topics:
@@ -76,11 +75,11 @@ def reset(
     subjects = []
     if with_subjects:
         registry.require_reachable()
-        subjects = [one for one in registry.subject_names() if names.is_subject(one)]
+        subjects = [name for name in registry.subject_names() if names.is_subject(name)]
     report = ResetReport(config.prefix, topics, removal.groups(), subjects)
     if dry_run or report.is_empty or not confirm(report):
         return report
-    require_no_worker(config, names.group, options, progress, former_run=None)
+    require_no_worker(config, progress, former_run=None)
     progress("deleting topics and groups", 0)
     removal.remove(report.topics, report.groups)
     for number, subject in enumerate(subjects):

@@ -86,17 +86,17 @@ def start(
     reads and publishes.
     Raises ConfigError and UnreachableError; `docs/reference/errors.md` lists them.
     """
-    found = exits.enter_context(closing(find_environment(config)))
-    parts = prepare(config, found)
+    environment = exits.enter_context(closing(find_environment(config)))
+    parts = prepare(environment)
     stream = _stream(parts, exits)
     files = stream.figures if isinstance(stream, DatastreamFiles) else None
-    budget = ByteBudget(config.inflight_bytes_max, tasks=parts.found.source.tasks)
+    budget = ByteBudget(config.inflight_bytes_max, tasks=parts.environment.source.tasks)
     observe: Callable[[on.Event, Worker], None] = Observer(
         metrics,
         bytes_in_flight=lambda: budget.taken,
         health=health,
         # How long files are kept is the choice of their owner, and not known here.
-        retention_us=found.source.description.retention_us if files is None else math.inf,
+        retention_us=environment.source.description.retention_us if files is None else math.inf,
         files=files,
         faults=faults,
         shows_details=config.metrics_details,
@@ -141,15 +141,15 @@ def _with_lineage(
 
 def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
     """Return the stream; beside a change stream the tables that operators want to be read."""
-    found, source, requests = parts.found, parts.found.source, TableRequests()
+    environment, source, requests = parts.environment, parts.environment.source, TableRequests()
     if source.channels is None:
         return source.stream
     follower = RequestFollower(
-        found.topics.backfills,
+        environment.topics.backfills,
         requests,
         bootstrap_servers=parts.config.bootstrap_servers,
-        group=found.topics.group,
-        options=found.kafka_options,
+        group=environment.topics.group,
+        options=environment.kafka_options,
     )
     exits.callback(follower.close)
     follower.start()
@@ -192,7 +192,7 @@ def _reader_factory(
             heartbeat_ms=parts.config.heartbeat_ms,
             deliver=deliver,
             budget=budget,
-            tasks=parts.found.source.tasks,
+            tasks=parts.environment.source.tasks,
             tombstones=parts.config.tombstones,
         )
 

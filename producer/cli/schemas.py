@@ -17,7 +17,7 @@ from rich.table import Table
 from tidegate.producer.cli.check import missing_subjects
 from tidegate.producer.cli.clients import kafka_options, schema_registry
 from tidegate.producer.cli.environment import find_environment
-from tidegate.producer.cli.parts import make_registrar, register_progress, registered
+from tidegate.producer.cli.parts import make_registrar, register_progress, register_tables
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
@@ -58,14 +58,14 @@ def subjects(config: ProducerConfig) -> list[Subject]:
     Raises ConfigError and UnreachableError.
     """
     registry = _registry(config)
-    found = []
+    subjects = []
     for topic in _topics(config):
         for subject in (TopicNames.key_subject(topic), TopicNames.value_subject(topic)):
             versions = registry.versions(subject)
             if versions:
                 newest, level = versions[-1].schema_id, registry.compatibility(subject)
-                found.append(Subject(subject, len(versions), newest, level))
-    return found
+                subjects.append(Subject(subject, len(versions), newest, level))
+    return subjects
 
 
 def subjects_table(subjects: Sequence[Subject]) -> Table:
@@ -93,20 +93,16 @@ def shown(config: ProducerConfig, table: str, *, is_key: bool) -> dict[str, Any]
 
 def missing(config: ProducerConfig) -> list[str]:
     """Return the subjects that `run` would add a version to; raises what `run` would raise."""
-    with closing(find_environment(config)) as found:
-        return missing_subjects(config, found)[0]
+    with closing(find_environment(config)) as environment:
+        return missing_subjects(environment)[0]
 
 
 def register(config: ProducerConfig) -> list[str]:
     """Register what `missing` would return, and return it; raises what `run` would raise."""
-    with closing(find_environment(config)) as found:
-        new, _ = missing_subjects(config, found)
-        registrar = make_registrar(config, found)
-        tables = found.source.description.tables
-        parks, has_begun = config.poison == "park", found.recorded is not None
-        for _ in registered(registrar, tables, parks=parks, has_begun=has_begun):
-            pass
-        register_progress(found)
+    with closing(find_environment(config)) as environment:
+        new, _ = missing_subjects(environment)
+        register_tables(environment, make_registrar(environment))
+        register_progress(environment)
         return new
 
 
@@ -114,17 +110,18 @@ def stream_topics(config: ProducerConfig) -> list[StreamTopic]:
     """Return the topics of the stream that have schemas, the progress topic last."""
     names, registry = config.topic_names, _registry(config)
     kafka = KafkaTopics(config.bootstrap_servers, options=kafka_options(config))
-    found = []
+    topics = []
     for topic, described in sorted(
-        kafka.describe(_topics(config)).items(), key=lambda one: (one[0] == names.progress, one[0])
+        kafka.describe(_topics(config)).items(),
+        key=lambda entry: (entry[0] == names.progress, entry[0]),
     ):
         keys = registry.versions(names.key_subject(topic))
         values = registry.versions(names.value_subject(topic))
         if keys and values:
             table = names.table(topic)
             count = described.topic_partitions
-            found.append(StreamTopic(topic, table, count, keys[-1], values[-1]))
-    return found
+            topics.append(StreamTopic(topic, table, count, keys[-1], values[-1]))
+    return topics
 
 
 def _topics(config: ProducerConfig) -> list[str]:

@@ -87,8 +87,8 @@ def open_files(config: ProducerConfig, files: FilesSource) -> OpenedSource:
             tables=TableSettings(
                 keys={table: tuple(columns) for table, columns in files.keys.items()},
                 backfills={
-                    table: LaterBackfill(one.since_us, one.log)
-                    for table, one in files.backfills.items()
+                    table: LaterBackfill(place.since_us, place.log)
+                    for table, place in files.backfills.items()
                 },
                 servers=ServerOrder.of(files.servers),
             ),

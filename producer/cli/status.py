@@ -47,7 +47,7 @@ def backfill_progress(
     if not any(is_of_backfill(token) and place_of(token) is None for token in open_tokens):
         return None
     ranges = [reading_of(child.token) for child in started.children]
-    rows = sum(one.rows for one in ranges if one is not None)
+    rows = sum(part.rows for part in ranges if part is not None)
     left = rows - changes
     return BackfillProgress(rows, changes, round(left / rate, 1) if rate and left >= 0 else None)
 
@@ -83,7 +83,7 @@ def ask_worker(address: str) -> WorkerCounts:
     """
     try:
         text = _fetch(address, "/metrics")
-        found = {
+        samples = {
             sample.name.removeprefix(_PREFIX): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
@@ -92,15 +92,15 @@ def ask_worker(address: str) -> WorkerCounts:
         retried, dropped = _retried(address)
         return WorkerCounts(
             address,
-            running=int(found["queries_running"]),
-            queued=int(found["stream_partitions_queued"]),
-            paused=int(found["stream_partitions_paused"]),
+            running=int(samples["queries_running"]),
+            queued=int(samples["stream_partitions_queued"]),
+            paused=int(samples["stream_partitions_paused"]),
             # Workers of an older version have neither of these two.
-            held=int(found["stream_partitions_held"])
-            if "stream_partitions_held" in found
+            held=int(samples["stream_partitions_held"])
+            if "stream_partitions_held" in samples
             else None,
-            retention_headroom_s=_finite(found.get("retention_headroom_seconds")),
-            stopped=int(found["stream_partitions_stopped"]),
+            retention_headroom_s=_finite(samples.get("retention_headroom_seconds")),
+            stopped=int(samples["stream_partitions_stopped"]),
             retried=retried,
             retried_dropped=dropped,
         )
@@ -181,10 +181,10 @@ def follow(
                 rate = max(changes - before[0], 0) / (at_s - before[1])
             before = changes, at_s
             members = tuple(reader.members())
-            found = fleet_status(records.view, records.started, epoch=records.epoch)
-            state = stream_state(found, members)
+            fleet = fleet_status(records.view, records.started, epoch=records.epoch)
+            state = stream_state(fleet, members)
             yield StreamStatus(
-                fleet=found,
+                fleet=fleet,
                 state=state,
                 members=members,
                 now_us=time.time_ns() // NS_PER_US,
@@ -192,11 +192,11 @@ def follow(
                 workers=tuple(map(ask_worker, metrics)),
                 backfill=backfill_progress(
                     records.started,
-                    (one.token for one in found.partitions),
+                    (entry.token for entry in fleet.partitions),
                     changes=changes,
                     rate=rate,
                 ),
-                since_us=state_since(found, state),
+                since_us=state_since(fleet, state),
             )
             reader.wait(interval_s)
 
@@ -206,26 +206,26 @@ def lag_s(watermark_us: int | None, *, now_us: int) -> float | None:
     return None if watermark_us is None else round((now_us - watermark_us) / US_PER_SECOND, 3)
 
 
-def as_json(found: StreamStatus) -> str:
+def as_json(status: StreamStatus) -> str:
     """Return the status as one JSON object, with the lag of each watermark in seconds."""
-    if found.fleet is None:
-        nothing = {"state": found.state.value, "members": (), "reason": found.reason}
+    if status.fleet is None:
+        nothing = {"state": status.state.value, "members": (), "reason": status.reason}
         return json.dumps(nothing, ensure_ascii=False)
     plain = {
-        "state": found.state.value,
-        "since_us": found.since_us,
-        "since": None if found.since_us is None else _instant(found.since_us),
-        "members": found.members,
-        "changes_a_second": found.changes_a_second,
-        "backfill": None if found.backfill is None else asdict(found.backfill),
-        **asdict(found.fleet),
-        "workers": [asdict(worker) for worker in found.workers],
+        "state": status.state.value,
+        "since_us": status.since_us,
+        "since": None if status.since_us is None else _instant(status.since_us),
+        "members": status.members,
+        "changes_a_second": status.changes_a_second,
+        "backfill": None if status.backfill is None else asdict(status.backfill),
+        **asdict(status.fleet),
+        "workers": [asdict(worker) for worker in status.workers],
     }
-    for one in (plain, *plain["slots"], *plain["partitions"]):
-        watermark_us = one["watermark_us"]
-        one["lag_s"] = lag_s(watermark_us, now_us=found.now_us)
+    for entry in (plain, *plain["slots"], *plain["partitions"]):
+        watermark_us = entry["watermark_us"]
+        entry["lag_s"] = lag_s(watermark_us, now_us=status.now_us)
         if watermark_us is not None:
-            one["watermark"] = _instant(watermark_us)
+            entry["watermark"] = _instant(watermark_us)
     return json.dumps(plain, ensure_ascii=False)
 
 

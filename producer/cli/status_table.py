@@ -17,30 +17,30 @@ from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 _S_PER_HOUR = 3_600
 
 
-def status_table(found: StreamStatus, *, slowest: int) -> RenderableType:
+def status_table(status: StreamStatus, *, slowest: int) -> RenderableType:
     """Return what `status` prints; `slowest` is how many stream partitions are listed."""
-    fleet, now_us = found.fleet, found.now_us
+    fleet, now_us = status.fleet, status.now_us
     if fleet is None:
-        return f"{found.state.value}: {escape(found.reason)}"
+        return f"{status.state.value}: {escape(status.reason)}"
     parts: list[RenderableType] = [
         f"stream {escape(fleet.stream)}, epoch {escape(fleet.epoch)}",
-        _summary(found, fleet),
-        *([] if found.backfill is None else [_backfill(found.backfill)]),
-        _by_worker(found, fleet),
+        _summary(status, fleet),
+        *([] if status.backfill is None else [_backfill(status.backfill)]),
+        _by_worker(status, fleet),
     ]
     if fleet.partitions[:slowest]:
         parts.append(_slowest(fleet, slowest, now_us))
-    stopped = [one for one in fleet.partitions if one.reason is not None]
+    stopped = [entry for entry in fleet.partitions if entry.reason is not None]
     if stopped:
         parts.append(_errors(stopped, slowest))
-    if aside := [one for one in fleet.partitions if one.parked]:
+    if aside := [entry for entry in fleet.partitions if entry.parked]:
         parts.append(_set_aside(aside, slowest))
     if fleet.gaps:
         parts.append(_gaps(fleet))
-    if found.workers:
-        parts.append(_metrics(found.workers))
-        if any(one.retried for one in found.workers):
-            parts.append(_retried(found.workers, slowest))
+    if status.workers:
+        parts.append(_metrics(status.workers))
+        if any(worker.retried for worker in status.workers):
+            parts.append(_retried(status.workers, slowest))
     return Group(*parts)
 
 
@@ -50,13 +50,13 @@ def behind(watermark_us: int | None, now_us: int) -> str:
     return "unknown" if lag is None else f"{lag:.1f} s"
 
 
-def _summary(found: StreamStatus, fleet: FleetStatus) -> str:
-    watermark = f"the watermark is behind by {behind(fleet.watermark_us, found.now_us)}"
-    rate = found.changes_a_second
+def _summary(status: StreamStatus, fleet: FleetStatus) -> str:
+    watermark = f"the watermark is behind by {behind(fleet.watermark_us, status.now_us)}"
+    rate = status.changes_a_second
     return "; ".join(
         [
-            _state(found, fleet),
-            f"{len(found.members)} worker{'' if len(found.members) == 1 else 's'}",
+            _state(status, fleet),
+            f"{len(status.members)} worker{'' if len(status.members) == 1 else 's'}",
             f"{len(fleet.partitions)} stream partitions are open",
             "the stream has ended" if fleet.has_ended else watermark,
             *([] if rate is None else [f"{rate:,.0f} changes a second"]),
@@ -64,19 +64,19 @@ def _summary(found: StreamStatus, fleet: FleetStatus) -> str:
     )
 
 
-def _backfill(found: BackfillProgress) -> str:
-    share = found.published / found.rows if found.rows else 1.0
-    text = f"backfill: {found.published:,} of {found.rows:,} rows are published ({share:.0%})"
-    if found.seconds_left is None:
+def _backfill(progress: BackfillProgress) -> str:
+    share = progress.published / progress.rows if progress.rows else 1.0
+    text = f"backfill: {progress.published:,} of {progress.rows:,} rows are published ({share:.0%})"
+    if progress.seconds_left is None:
         return text
-    return f"{text}; about {found.seconds_left:,.0f} s are left"
+    return f"{text}; about {progress.seconds_left:,.0f} s are left"
 
 
-def _state(found: StreamStatus, fleet: FleetStatus) -> str:
+def _state(status: StreamStatus, fleet: FleetStatus) -> str:
     """Return the state, since when at least, and who has paused the stream."""
-    text = found.state.value
-    if found.since_us is not None:
-        text += f" since {format_rfc3339(found.since_us * NS_PER_US)}"
+    text = status.state.value
+    if status.since_us is not None:
+        text += f" since {format_rfc3339(status.since_us * NS_PER_US)}"
     if fleet.control is None or not fleet.is_to_pause:
         return text
     paused = format_rfc3339(fleet.control.at_us * NS_PER_US)
@@ -85,10 +85,10 @@ def _state(found: StreamStatus, fleet: FleetStatus) -> str:
 
 def _slowest(fleet: FleetStatus, slowest: int, now_us: int) -> Table:
     table = Table("token", "slot", "worker", "state", "behind", title="Slowest")
-    for one in fleet.partitions[:slowest]:
+    for entry in fleet.partitions[:slowest]:
         table.add_row(
-            escape(one.token), str(one.slot), escape(one.worker),
-            one.condition.value, behind(one.watermark_us, now_us),
+            escape(entry.token), str(entry.slot), escape(entry.worker),
+            entry.condition.value, behind(entry.watermark_us, now_us),
         )  # fmt: skip
     return table
 
@@ -99,11 +99,13 @@ def _errors(stopped: Sequence[PartitionStatus], rows_max: int) -> Table:
     Stream partitions that are stopped by equal errors share a row, which names the slowest.
     """
     alike: dict[tuple[str | None, str | None], list[PartitionStatus]] = {}
-    for one in stopped:
-        alike.setdefault((one.error, one.reason), []).append(one)
+    for entry in stopped:
+        alike.setdefault((entry.error, entry.reason), []).append(entry)
     table = Table("since", "error", "stream partition", "what, and what to do", title="Errors")
     for (error, reason), partitions in islice(alike.items(), rows_max):
-        since_us = [one.stopped_since_us for one in partitions if one.stopped_since_us is not None]
+        since_us = [
+            entry.stopped_since_us for entry in partitions if entry.stopped_since_us is not None
+        ]
         others = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
         table.add_row(
             format_rfc3339(min(since_us) * NS_PER_US) if since_us else "unknown",
@@ -119,9 +121,9 @@ def _errors(stopped: Sequence[PartitionStatus], rows_max: int) -> Table:
 def _set_aside(partitions: Sequence[PartitionStatus], rows_max: int) -> Table:
     """Return how many changes of each stream partition are in the dead-letter topic."""
     table = Table("stream partition", "worker", "in the dead-letter topic", title="Set aside")
-    most = sorted(partitions, key=lambda one: -one.parked)
-    for one in most[:rows_max]:
-        table.add_row(escape(one.token), escape(one.worker), f"{one.parked:,}")
+    most = sorted(partitions, key=lambda entry: -entry.parked)
+    for entry in most[:rows_max]:
+        table.add_row(escape(entry.token), escape(entry.worker), f"{entry.parked:,}")
     if len(most) > rows_max:
         table.caption = f"{len(most) - rows_max} more: --slowest, or --json"
     return table
@@ -135,22 +137,26 @@ def _gaps(fleet: FleetStatus) -> Table:
     return accepted
 
 
-def _by_worker(found: StreamStatus, fleet: FleetStatus) -> Table:
+def _by_worker(status: StreamStatus, fleet: FleetStatus) -> Table:
     """Return what each worker owns, by the newest heartbeats of the slots; `--json` has all slots.
 
     A worker without slots is idle.
     """
     conditions = (PartitionCondition.OPEN, PartitionCondition.WAITING, PartitionCondition.STOPPED)
-    table = Table("worker", "slots", *(one.value for one in conditions), "behind", title="Workers")
-    for worker in sorted({*found.members, *(slot.worker for slot in fleet.slots)}):
+    table = Table(
+        "worker", "slots", *(condition.value for condition in conditions), "behind", title="Workers"
+    )
+    for worker in sorted({*status.members, *(slot.worker for slot in fleet.slots)}):
         own = [slot for slot in fleet.slots if slot.worker == worker]
         marks = [slot.watermark_us for slot in own if slot.watermark_us is not None]
-        counts = Counter(one.condition for one in fleet.partitions if one.worker == worker)
+        counts = Counter(
+            condition.condition for condition in fleet.partitions if condition.worker == worker
+        )
         table.add_row(
             escape(worker) or "no heartbeat yet",
             str(len(own)),
-            *(str(counts[one]) for one in conditions),
-            behind(min(marks), found.now_us) if marks else "",
+            *(str(counts[condition]) for condition in conditions),
+            behind(min(marks), status.now_us) if marks else "",
         )
     return table
 
@@ -158,29 +164,31 @@ def _by_worker(found: StreamStatus, fleet: FleetStatus) -> Table:
 def _metrics(workers: Sequence[WorkerCounts]) -> Table:
     headings = ("metrics of", "reads", "queued", "paused", "held", "stopped", "expires in")
     table = Table(*headings, title="Metrics")
-    for one in workers:
-        counts = (one.running, one.queued, one.paused, one.held, one.stopped)
+    for worker in workers:
+        counts = (worker.running, worker.queued, worker.paused, worker.held, worker.stopped)
         shown = ["unknown" if count is None else str(count) for count in counts]
-        left_s = one.retention_headroom_s
+        left_s = worker.retention_headroom_s
         shown.append("unknown" if left_s is None else f"{left_s / _S_PER_HOUR:.1f} h")
-        table.add_row(escape(f"{one.address}: {one.error}" if one.error else one.address), *shown)
+        table.add_row(
+            escape(f"{worker.address}: {worker.error}" if worker.error else worker.address), *shown
+        )
     return table
 
 
 def _retried(workers: Sequence[WorkerCounts], rows_max: int) -> Table:
     """Return what workers have retried since they started, the newest first."""
     table = Table("times", "first", "last", "error", "of", "what, and what to do", title="Retried")
-    found = [(one, worker) for worker in workers for one in worker.retried or ()]
-    found.sort(key=lambda pair: -pair[0].last_us)
-    for one, worker in found[:rows_max]:
+    faults = [(fault, worker) for worker in workers for fault in worker.retried or ()]
+    faults.sort(key=lambda pair: -pair[0].last_us)
+    for fault, worker in faults[:rows_max]:
         table.add_row(
-            f"{one.count:,}",
-            *(_second(us) for us in (one.first_us, one.last_us)),
-            escape(one.error),
-            escape(one.subject or worker.address),
-            escape(one.text if one.remedy in one.text else f"{one.text}. {one.remedy}"),
+            f"{fault.count:,}",
+            *(_second(us) for us in (fault.first_us, fault.last_us)),
+            escape(fault.error),
+            escape(fault.subject or worker.address),
+            escape(fault.text if fault.remedy in fault.text else f"{fault.text}. {fault.remedy}"),
         )
-    left = len(found) - rows_max
+    left = len(faults) - rows_max
     dropped = sum(worker.retried_dropped for worker in workers)
     captions = [f"{left} more: --slowest, or --json"] if left > 0 else []
     captions += [f"{dropped} older ones were dropped"] if dropped else []

@@ -17,12 +17,12 @@ from tidegate.schemas.progress import ProgressRecord, StreamStarted
 
 def filter_of(config: ProducerConfig) -> RecordFilter:
     """Return what the settings leave out of the stream."""
-    chosen = {one.upper() for one in listed(config.mod_types)}
+    chosen = {kind.upper() for kind in listed(config.mod_types)}
     return RecordFilter(
         tables=listed(config.tables),
         tables_left_out=listed(config.tables_left_out),
         columns_left_out=listed(config.columns_left_out),
-        mod_types=tuple(one for one in MOD_TYPES if one in chosen),
+        mod_types=tuple(kind for kind in MOD_TYPES if kind in chosen),
         tags_left_out=listed(config.tags_left_out, separator=";"),
         system_transactions_left_out=config.system_transactions_left_out,
     )

@@ -27,7 +27,7 @@ class StreamState(StrEnum):
     ENDED = "Ended"
     """A bounded stream has published everything; Datastream has no such state."""
     FAILED_PERMANENTLY = "Failed permanently"
-    """Changes of a stream partition expired unread: somebody has to accept the loss."""
+    """Changes of a stream partition expired unread: an operator has to accept the loss."""
     FAILED = "Failed"
     """A stream partition is stopped by an error; the others go on."""
     PAUSED = "Paused"
@@ -41,68 +41,70 @@ class StreamState(StrEnum):
     """Workers read every stream partition that can be read."""
 
 
-def stream_state(found: FleetStatus | None, members: Collection[str]) -> StreamState:
-    """Return the state of a stream, None of one that has not begun.
+def stream_state(status: FleetStatus | None, members: Collection[str]) -> StreamState:
+    """Return the state of a stream; `status` is None before it has begun.
 
     `members` are the workers in its group.
     """
-    if found is None:
+    if status is None:
         return StreamState.NOT_STARTED
-    reasons = [one.reason for one in found.partitions if one.reason is not None]
-    if found.has_ended:
+    reasons = [entry.reason for entry in status.partitions if entry.reason is not None]
+    if status.has_ended:
         return StreamState.ENDED
     if any(map(is_expired, reasons)):
         return StreamState.FAILED_PERMANENTLY
     if reasons:
         return StreamState.FAILED
-    if not members or found.is_paused:
+    if not members or status.is_paused:
         return StreamState.PAUSED
-    if found.is_to_pause:
+    if status.is_to_pause:
         return StreamState.DRAINING
-    return StreamState.STARTING if found.watermark_us is None else StreamState.RUNNING
+    return StreamState.STARTING if status.watermark_us is None else StreamState.RUNNING
 
 
-def state_since(found: FleetStatus, state: StreamState) -> int | None:
-    """Return since when, at least, a stream is in the state that was derived of it.
+def state_since(status: FleetStatus, state: StreamState) -> int | None:
+    """Return a time since which a stream has been in its state at least.
+
+    Nothing stores a state, and compaction removes old heartbeats: None if no record proves it.
 
     `Paused` and `Draining` count from the operator's command; `Paused` without one from the newest
     heartbeat, as the group does not say when its last member left.
     """
     match state:
         case StreamState.FAILED_PERMANENTLY:
-            return _stopped(found, is_expired_only=True)
+            return _stopped(status, is_expired_only=True)
         case StreamState.FAILED:
-            return _stopped(found, is_expired_only=False)
+            return _stopped(status, is_expired_only=False)
         case StreamState.ENDED:
-            return _latest(slot.empty_since_us for slot in found.slots)
+            return _latest(slot.empty_since_us for slot in status.slots)
         case StreamState.RUNNING:
-            return _latest((*_steady(found), *_commanded(found)))
+            return _latest((*_steady(status), *_commanded(status)))
         case StreamState.STARTING:
             # Some slot had no heartbeat for all of the time in which another one had.
-            known = [at_us for at_us in _steady(found) if at_us is not None]
-            return _latest((*([min(known)] if known else []), *_commanded(found)))
-        case StreamState.PAUSED if not found.is_to_pause:
-            heard = [slot.heard_us for slot in found.slots if slot.heard_us is not None]
+            known = [at_us for at_us in _steady(status) if at_us is not None]
+            return _latest((*([min(known)] if known else []), *_commanded(status)))
+        case StreamState.PAUSED if not status.is_to_pause:
+            heard = [slot.heard_us for slot in status.slots if slot.heard_us is not None]
             return max(heard, default=None)
         case _:
-            return _latest(_commanded(found))
+            return _latest(_commanded(status))
 
 
-def _stopped(found: FleetStatus, *, is_expired_only: bool) -> int | None:
+def _stopped(status: FleetStatus, *, is_expired_only: bool) -> int | None:
     times = [
-        one.stopped_since_us
-        for one in found.partitions
-        if one.reason is not None and (is_expired(one.reason) or not is_expired_only)
+        entry.stopped_since_us
+        for entry in status.partitions
+        if entry.reason is not None and (is_expired(entry.reason) or not is_expired_only)
     ]
     return min((at_us for at_us in times if at_us is not None), default=None)
 
 
-def _steady(found: FleetStatus) -> list[int | None]:
-    return [slot.steady_since_us for slot in found.slots]
+def _steady(status: FleetStatus) -> list[int | None]:
+    return [slot.steady_since_us for slot in status.slots]
 
 
-def _commanded(found: FleetStatus) -> list[int]:
-    return [] if found.control is None else [found.control.at_us]
+def _commanded(status: FleetStatus) -> list[int]:
+    return [] if status.control is None else [status.control.at_us]
 
 
 def _latest(times: Iterable[int | None]) -> int | None:
@@ -163,7 +165,6 @@ COMMAND_RULES: Mapping[Command, CommandRule] = {
     # It reads no state: a stream whose records cannot be decoded any more can only be removed.
     Command.RESET: CommandRule(_ALL, is_offline=True),
 }
-"""Where something is refused, `_HINTS` says what to do."""
 
 _HINTS: Mapping[StreamState, str] = {
     StreamState.NOT_STARTED: "Start a worker, or check the prefix",
@@ -188,21 +189,21 @@ _NOTHING_EXPIRED = (
 
 
 def require_permitted(
-    command: Command, found: FleetStatus | None, members: Collection[str]
+    command: Command, status: FleetStatus | None, members: Collection[str]
 ) -> StreamState:
     """Return the stream's state; raise CommandRefused if the command is not permitted in it.
 
-    `found` is None of a stream that has not begun; `members` are the workers in its group.
+    `status` is None before the stream has begun; `members` are the workers in its group.
     """
-    state, rule = stream_state(found, members), COMMAND_RULES[command]
+    state, rule = stream_state(status, members), COMMAND_RULES[command]
     is_permitted = state in rule.states
-    is_paused = found is not None and found.is_to_pause
+    is_paused = status is not None and status.is_to_pause
     is_read = bool(members) and not is_paused
     if is_permitted and (is_paused or not rule.needs_pause) and (is_read or not rule.needs_readers):
         return state
     if is_permitted and rule.needs_readers:
         hint = _HINTS[StreamState.PAUSED] if is_paused else _NO_WORKER
-    elif command is Command.ACCEPT_GAP and found is not None:
+    elif command is Command.ACCEPT_GAP and status is not None:
         hint = _NOTHING_EXPIRED
     elif rule.needs_pause and not is_paused and state in _GOES_ON:
         hint = _NO_WORKER if state is StreamState.PAUSED else _NOT_PAUSED
@@ -212,9 +213,9 @@ def require_permitted(
 
 
 def require_command(command: Command, records: FleetRecords, members: Iterable[str]) -> StreamState:
-    """Do the same with what was read of the progress topic and of the group."""
-    found = fleet_status(records.view, records.started, epoch=records.epoch)
-    return require_permitted(command, found, tuple(members))
+    """Do the same with the records of the progress topic and the members of the group."""
+    status = fleet_status(records.view, records.started, epoch=records.epoch)
+    return require_permitted(command, status, tuple(members))
 
 
 class StreamChange(StrEnum):
@@ -240,7 +241,7 @@ _NOT_STARTED, _STARTING, _RUNNING = (
 _DRAINING, _PAUSED = StreamState.DRAINING, StreamState.PAUSED
 _FAILED, _LOST, _ENDED = StreamState.FAILED, StreamState.FAILED_PERMANENTLY, StreamState.ENDED
 
-_BEHIND_AN_ERROR = frozenset({_STARTING, _RUNNING, _DRAINING, _PAUSED, _ENDED})
+_AFTER_AN_ERROR = frozenset({_STARTING, _RUNNING, _DRAINING, _PAUSED, _ENDED})
 
 STREAM_TRANSITIONS: Mapping[tuple[StreamState, StreamChange], frozenset[StreamState]] = {
     (_NOT_STARTED, StreamChange.OPENED): frozenset({_STARTING, _PAUSED}),
@@ -270,26 +271,29 @@ STREAM_TRANSITIONS: Mapping[tuple[StreamState, StreamChange], frozenset[StreamSt
     (_PAUSED, StreamChange.ENDED): frozenset({_ENDED}),
     (_PAUSED, StreamChange.RESET): frozenset({_NOT_STARTED}),
     (_FAILED, StreamChange.EXPIRED): frozenset({_LOST}),
-    (_FAILED, StreamChange.CLEARED): _BEHIND_AN_ERROR,
+    (_FAILED, StreamChange.CLEARED): _AFTER_AN_ERROR,
     (_FAILED, StreamChange.RESET): frozenset({_NOT_STARTED}),
     (_LOST, StreamChange.STOPPED): frozenset({_FAILED}),
-    (_LOST, StreamChange.CLEARED): _BEHIND_AN_ERROR | {_FAILED},
+    (_LOST, StreamChange.CLEARED): _AFTER_AN_ERROR | {_FAILED},
     (_LOST, StreamChange.RESET): frozenset({_NOT_STARTED}),
     (_ENDED, StreamChange.RESET): frozenset({_NOT_STARTED}),
 }
-"""Where a change leads to, if it changes the state; there are several where it uncovers another
-one: behind an error a stream runs, is paused, has no worker, or has ended."""
+"""The states that a change may lead to, if it changes the state.
+
+A record may become readable after its worker has left, since the open transaction of another one
+hid it: so a stream without workers may still turn out to have failed, or to have ended.
+"""
 
 
 def drawing() -> str:
     """Return the table as a diagram of Mermaid, an arrow for each pair of states."""
     labels: dict[tuple[StreamState, StreamState], list[str]] = {}
     for (state, change), following in STREAM_TRANSITIONS.items():
-        for one in StreamState:
-            if one in following:
-                labels.setdefault((state, one), []).append(change.value)
+        for next_state in StreamState:
+            if next_state in following:
+                labels.setdefault((state, next_state), []).append(change.value)
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {_name(_NOT_STARTED)}"]
-    lines += [f"    {_name(one)}: {one.value}" for one in StreamState]
+    lines += [f"    {_name(state)}: {state.value}" for state in StreamState]
     lines += [
         f"    {_name(before)} --> {_name(after)}: {', or '.join(changes)}"
         for (before, after), changes in labels.items()

@@ -256,7 +256,7 @@ def test_a_worker_reads_the_roots_slot_once(place, find, record, monkeypatch):
     place.record(added)
 
     found = find()
-    parts = replace(EMPTY_PARTS, found=found, config=place.config())
+    parts = replace(EMPTY_PARTS, environment=found)
     assert parts.open_stream_start().poll() == (record, False)
     tables = found.root_slot.poll_records()
     give_up_at = time.monotonic() + PATIENCE_S
@@ -269,8 +269,8 @@ def test_a_worker_reads_the_roots_slot_once(place, find, record, monkeypatch):
 
 def test_a_stream_that_has_not_begun_is_searched_for_its_record(place, find):
     place.create_topic("bank-progress")
-    parts = replace(EMPTY_PARTS, found=find(), config=place.config())
-    assert parts.found.recorded is None
+    parts = replace(EMPTY_PARTS, environment=find())
+    assert parts.environment.recorded is None
     record = started(place.config().stream_path)
     place.record(record)
     with closing(parts.open_stream_start()) as finder:

@@ -279,12 +279,13 @@ def test_a_command_waits_until_it_is_alone(monkeypatch, looks, former_run, said)
     monkeypatch.setattr(alone, "group_members", lambda *_: next(answers, looks[-1]))
     monkeypatch.setattr(alone.time, "monotonic", lambda: now["s"])
     monkeypatch.setattr(alone.time, "sleep", lambda s: now.update(s=now["s"] + s))
-    config = SimpleNamespace(session_timeout_ms=3_000, bootstrap_servers="b")
+    monkeypatch.setattr(alone, "kafka_options", lambda _config: {})
+    config = SimpleNamespace(
+        session_timeout_ms=3_000, bootstrap_servers="b", topic_names=SimpleNamespace(group="g")
+    )
 
     def require():
-        alone.require_no_worker(
-            config, "g", {}, lambda what, _: heard.append(what), former_run=former_run
-        )
+        alone.require_no_worker(config, lambda what, _: heard.append(what), former_run=former_run)
 
     if isinstance(said, str):
         with pytest.raises(ConfigError, match=f"workers run in group g: {said}"):
