@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 
-from tidegate.producer.datastream.file_store import Entry, StoredFile
-from tidegate.producer.datastream.store_errors import PathMissing
+from tidegate.producer.datastream.file_store import Entry, PathMissing, StoredFile
 
 
 def minute_folder(minute: int) -> str:

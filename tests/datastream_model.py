@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 from tests.datastream_folder import MemoryFiles
 from tidegate.producer.core.stream_partition import StreamPartition
-from tidegate.producer.datastream_source.limits import SourceLimits
-from tidegate.producer.datastream_source.stream import DatastreamFiles
-from tidegate.producer.datastream_source.table_settings import TableSettings
-from tidegate.producer.datastream_source.tokens import object_token
-from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.datastream.event_translator import EventTranslator
+from tidegate.producer.datastream.file_ledger import SourceLimits
+from tidegate.producer.datastream.objects_query import object_token
+from tidegate.producer.datastream.stream import DatastreamFiles
+from tidegate.producer.datastream.table_settings import TableSettings
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.records import DataChangeRecord
 from tidegate.schemas.order_key import OrderKey, sequence_pair

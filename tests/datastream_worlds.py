@@ -23,8 +23,8 @@ from tests.datastream_files import (
 from tests.datastream_folder import minute_folder
 from tests.datastream_model import ObjectModel
 from tests.datastream_table import SourceTable, drawn_table
-from tidegate.producer.datastream_source.event_records import time_and_turn
-from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+from tidegate.producer.datastream.event_records import time_and_turn
+from tidegate.producer.datastream.file_ledger import US_PER_MINUTE, SourceLimits
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.source_order import CHANGES_BEGIN_WITH
 

@@ -14,7 +14,7 @@ GENERAL = frozenset({"ConfigError", "InvalidSettings", "SchemaError", "Unreachab
 _DELTA = "tests/spark/sinks/delta"
 _SINKS = "tests/spark/sinks/test_contract.py"
 _COLUMNS = "tests/unit/spark_consumer/sinks/delta"
-_FILES = "tests/unit/producer/datastream_source"
+_FILES = "tests/unit/producer/datastream"
 _REPAIR = (
     f"{_FILES}/test_table_settings.py::"
     "test_a_lost_file_is_repaired_by_a_backfill_with_its_place_in_the_settings"
@@ -303,7 +303,6 @@ BY_VALUE = frozenset(
         "producer/core/events.py",
         "producer/core/sole_workers.py",
         "producer/datastream/file_store.py",
-        "producer/datastream/store_errors.py",
         "producer/description.py",
         "producer/cli/sole_runs.py",
         "producer/kafka/message_limits.py",

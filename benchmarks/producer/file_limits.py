@@ -22,13 +22,17 @@ from pathlib import Path
 
 from benchmarks.measuring import MIB, figures_of_process, memory_bytes
 from benchmarks.producer.event_files import IN_FILE, event_of
+from tidegate.producer.datastream.errors import Position
 from tidegate.producer.datastream.event import Event, parse_event
-from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream.event_memory import KEPT_MAX
+from tidegate.producer.datastream.file_ledger import (
+    US_PER_MINUTE,
+    FoundFile,
+    SourceLimits,
+    found_file,
+)
+from tidegate.producer.datastream.object_reading import ObjectReading, ReadFile
 from tidegate.producer.datastream.read_methods import read_method_of
-from tidegate.producer.datastream_source.event_times import KEPT_MAX
-from tidegate.producer.datastream_source.found_file import FoundFile, found_file
-from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
-from tidegate.producer.datastream_source.object_reading import ObjectReading, ReadFile
 from tidegate.program.memory import collect_rarely
 from tidegate.schemas.errors import invariant
 

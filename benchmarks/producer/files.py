@@ -22,11 +22,10 @@ from benchmarks.producer.memory_fleet import step, topic_id
 from tidegate.producer.core import effects as do
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
+from tidegate.producer.datastream.event_translator import EventTranslator
+from tidegate.producer.datastream.file_ledger import SourceLimits
 from tidegate.producer.datastream.file_store import LocalStore
-from tidegate.producer.datastream_source.description import FILES_DIALECT, FilesCatalogue
-from tidegate.producer.datastream_source.limits import SourceLimits
-from tidegate.producer.datastream_source.stream import DatastreamFiles
-from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.datastream.stream import FILES_DIALECT, DatastreamFiles, FilesCatalogue
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader

@@ -20,7 +20,7 @@ from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.cli.source import channels_to
 from tidegate.producer.cli.stream_states import Command, require_command
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.datastream_source.description import FILES_DIALECT
+from tidegate.producer.datastream.stream import FILES_DIALECT
 from tidegate.producer.kafka.backfill_topic import read_requests, write_request
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.record_filter import MOD_TYPES

@@ -19,8 +19,8 @@ from tidegate.producer.cli.source import channels_to
 from tidegate.producer.config import DiscoverConfig
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import FileStore, open_location
-from tidegate.producer.datastream.file_tree import all_files, newest_files, object_folders
 from tidegate.producer.datastream.inventory import Inventory
+from tidegate.producer.datastream.listing import all_files, newest_files, object_folders
 from tidegate.producer.description import DIALECTS, Discovery, SourceField, SourceObject
 from tidegate.producer.errors import QueryError
 from tidegate.producer.spanner.catalogue import SpannerCatalogue, source_tables

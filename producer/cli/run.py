@@ -20,8 +20,8 @@ from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.datastream_source.stream import DatastreamFiles
-from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.datastream.event_translator import EventTranslator
+from tidegate.producer.datastream.stream import DatastreamFiles
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.log_lines import ParkedLog
 from tidegate.producer.driver.loop import FleetWorker

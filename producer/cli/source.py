@@ -14,12 +14,10 @@ from tidegate.producer.cli.stream_settings import (
     require_names,
 )
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.datastream.file_ledger import SourceLimits
 from tidegate.producer.datastream.file_store import open_location
-from tidegate.producer.datastream_source.description import FilesCatalogue
-from tidegate.producer.datastream_source.limits import SourceLimits
-from tidegate.producer.datastream_source.server_order import ServerOrder
-from tidegate.producer.datastream_source.stream import DatastreamFiles
-from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
+from tidegate.producer.datastream.stream import DatastreamFiles, FilesCatalogue
+from tidegate.producer.datastream.table_settings import LaterBackfill, ServerOrder, TableSettings
 from tidegate.producer.description import StreamDescription
 from tidegate.producer.driver.runtime import SystemClock, TaskThread
 from tidegate.producer.ports import Catalogue, ChangeStream

@@ -1,13 +1,14 @@
 """Records of an Avro container file, one block in memory at a time.
 
 The frames of blocks are read here and not by fastavro, whose builds differ: without its compiled
-part it takes a file that ends within the count of a block for a whole one, and its errors name no
-record.  A file that is cut exactly between two blocks is a valid, shorter file of Avro, which
-nothing in it shows.
+part it accepts a file that ends within the count of a block, and its errors name no record.  A file
+that is cut exactly between two blocks is a valid, shorter file of Avro, which nothing in it shows.
 
-Files are what anybody who may write to the bucket makes them (`file_limits`).  fastavro's compiled
-reader has no limit of its own, so types that contain themselves are read by its Python one, where
-what is too deep is an error and not the end of the process.
+Every principal that may write to the bucket decides what its files hold (`file_limits`).  fastavro
+has no limits: it reads nothing for a null, so an array of nulls may have any number of items, and
+it recurses for each type within a type.  So schemas are checked first, and types that contain
+themselves are read by its Python part, where too deep a value is an error and not the end of the
+process.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ import json
 import lzma
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, BinaryIO, TypeAlias
 
 import fastavro
 from fastavro import _read_py  # what fastavro itself uses where it is not compiled
 
-from tidegate.producer.datastream.avro_limits import contains_itself
-from tidegate.producer.datastream.errors import FileCutShort, FileDamaged, WrongSchema
+from tidegate.producer.datastream.errors import FileCutShort, FileDamaged, Position, WrongSchema
 from tidegate.producer.datastream.file_limits import (
     BLOCK_BYTES_MAX,
+    DEPTH_MAX,
     EMPTY_MAX,
     HEAD_BYTES_MAX,
     ITEMS_MAX,
@@ -38,8 +40,93 @@ from tidegate.producer.datastream.file_limits import (
     bounded_inflation,
     require_depth,
 )
-from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.unified_types import without_logical_types
+
+_EMPTY_MAX = 1_000
+_NOTHING = ("null",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a value of a type takes beyond its bytes."""
+
+    empty: int
+    """Values within it, or it itself, that have no bytes."""
+    depth: int
+
+
+def contains_itself(schema: Any) -> bool:
+    """Whether a type of a parsed schema contains itself, so that its values may be of any depth.
+
+    Raises ValueError for a schema that lets few bytes become many values, and for one that is too
+    deep.
+    """
+    found = _Types()
+    found.facts(schema, 0)
+    return found.is_recursive
+
+
+class _Types:
+    """The types of a schema, each named one looked at once."""
+
+    def __init__(self) -> None:
+        self.is_recursive = False
+        self._named: dict[str, _Facts | None] = {}
+        """None: it is being looked at, so what refers to it is within it."""
+
+    def facts(self, schema: Any, depth: int) -> _Facts:
+        if depth > DEPTH_MAX:
+            raise _too_deep()
+        if isinstance(schema, list):
+            branches = [self.facts(one, depth + 1) for one in schema if one not in _NOTHING]
+            return _within(max((one.empty for one in branches), default=0), branches)
+        if isinstance(schema, str):
+            return self._of_name(schema, depth)
+        return self._of_mapping(schema, depth)
+
+    def _of_name(self, name: str, depth: int) -> _Facts:
+        if name not in self._named:
+            return _Facts(int(name in _NOTHING), 0)
+        found = self._named[name]
+        if found is None:
+            self.is_recursive = True
+            return _Facts(0, 0)
+        if depth + found.depth > DEPTH_MAX:
+            raise _too_deep()
+        return found
+
+    def _of_mapping(self, schema: Mapping[str, Any], depth: int) -> _Facts:
+        match schema.get("type"):
+            case "record" | "error":
+                name = str(schema.get("name"))
+                self._named[name] = None
+                fields = [self.facts(one["type"], depth + 1) for one in schema["fields"]]
+                empty = sum(one.empty for one in fields) if fields else 1
+                if empty > _EMPTY_MAX:
+                    raise ValueError(f"a record has more than {_EMPTY_MAX} fields without bytes")
+                found = self._named[name] = _within(empty, fields)
+                return found
+            case "array" | "map" as kind:
+                items = self.facts(schema["items" if kind == "array" else "values"], depth + 1)
+                if items.empty:
+                    raise ValueError(f"the items of a type {kind} have parts without bytes")
+                return _within(0, [items])
+            case "enum" | "fixed" as kind:
+                found = _Facts(int(kind == "fixed" and not schema.get("size")), 0)
+                self._named[str(schema.get("name"))] = found
+                return found
+            case inner:
+                found = self.facts(inner, depth + 1)
+                return _within(found.empty, [found])
+
+
+def _within(empty: int, parts: list[_Facts]) -> _Facts:
+    return _Facts(empty, 1 + max((one.depth for one in parts), default=0))
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"types are nested deeper than {DEPTH_MAX} levels")
+
 
 _Codec: TypeAlias = "Callable[[bytes], Iterator[bytes | LargeRead]]"
 

@@ -1,13 +1,13 @@
-"""The branch of errors about Datastream's files.
+"""The branch of errors about Datastream's files, and where in them they are.
 
     DatastreamError             the branch; `file` and `record` say where
     ├── FileCutShort            the file ends in the middle of a block, a line or its compression
-    ├── FileDamaged             bytes are not what the file's format says
+    ├── FileDamaged             bytes do not follow the file's format
     ├── FileDenied              the file may not be read, and the folder around it may
     ├── WrongSchema             a field that Datastream writes is missing, or has another type
     ├── InvalidEvent            a field has a value that Datastream's documentation does not allow
     ├── UnknownReadMethod       `read_method` is not one of a known source
-    ├── MissingSortKey          a change lacks what orders it
+    ├── MissingSortKey          a change lacks the fields that order it
     ├── SortKeyMismatch         `sort_keys` contradict the fields that order the source's changes
     ├── FileNamesCollide        two files of one minute cannot be distinguished
     ├── MisplacedFile           a file is not in the folder of a minute
@@ -20,10 +20,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from tidegate.producer.datastream.position import Position
 from tidegate.producer.errors import SourceFileError
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Position:
+    """A record of a file; sorts by the file's path, then by number.
+
+    Datastream's paths begin with the time of writing, so this is the order of writing in an object.
+    """
+
+    file: str
+    record: int
+    """From 1; 0 for the head of the file."""
+
+
+def printable(path: str) -> str:
+    """Return a path as text that can be encoded: a name on a disk may be bytes of any kind."""
+    return path.encode(errors="backslashreplace").decode()
+
 
 __all__ = [
     "DatastreamError",

@@ -15,19 +15,25 @@ from typing import Any
 from tidegate.producer.datastream.errors import (
     InvalidEvent,
     MissingKeyColumn,
+    Position,
     UnknownReadMethod,
     WrongSchema,
 )
-from tidegate.producer.datastream.metadata import SourceMetadata, metadata_of
+from tidegate.producer.datastream.metadata import (
+    RecordFields,
+    SourceMetadata,
+    metadata_of,
+    read_needed_text,
+    read_record,
+    read_text,
+)
 from tidegate.producer.datastream.order_key import order_key
-from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.read_methods import (
     KNOWN_METHODS,
     ReadKind,
     ReadMethod,
     read_method_of,
 )
-from tidegate.producer.datastream.record_fields import RecordFields
 from tidegate.producer.datastream.sort_keys import SortKeys, completed
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, parse_rfc3339_ns
@@ -47,6 +53,7 @@ NEEDED_FIELDS = (
 _MILLISECONDS = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _ZONE = re.compile(r"(?:[Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 _MS_MAX = (1 << 63) // US_PER_MS
+_SORT_KEY_TYPES = frozenset((int, str))
 
 
 class ChangeType(StrEnum):
@@ -108,19 +115,19 @@ def parse_event(
     method = _method(of, record.get("source_metadata"), position)
     source_timestamp_us = _instant_us(record, "source_timestamp", position)
     sort_keys = _sort_keys(record, position)
-    given = metadata_of(method.source, of.record("source_metadata"), position)
+    given = metadata_of(method.source, of.read(read_record, "source_metadata"), position)
     metadata = completed(
         sort_keys, method, given, source_timestamp_us=source_timestamp_us, position=position
     )
-    payload = of.record("payload")
+    payload = of.read(read_record, "payload")
     change_type = _change_type(method, metadata, position)
     _require_key(metadata.key_columns, payload if columns is None else columns, position)
     return Event(
-        stream_name=of.needed_text("stream_name"),
+        stream_name=of.read(read_needed_text, "stream_name"),
         read_method=method,
-        object=of.needed_text("object"),
-        schema_key=of.text("schema_key") or "",
-        uuid=of.needed_text("uuid"),
+        object=of.read(read_needed_text, "object"),
+        schema_key=of.read(read_text, "schema_key") or "",
+        uuid=of.read(read_needed_text, "uuid"),
         read_timestamp_us=_instant_us(record, "read_timestamp", position),
         source_timestamp_us=source_timestamp_us,
         sort_keys=sort_keys,
@@ -136,7 +143,7 @@ def parse_event(
 
 
 def _method(of: RecordFields, metadata: Any, position: Position) -> ReadMethod:
-    text = of.needed_text("read_method")
+    text = of.read(read_needed_text, "read_method")
     method = read_method_of(text, metadata if isinstance(metadata, Mapping) else ())
     if method is None:
         raise UnknownReadMethod.at(
@@ -183,7 +190,7 @@ def _sort_keys(record: Mapping[str, Any], position: Position) -> SortKeys | None
     found = record.get("sort_keys")
     if found is None:
         return None
-    if isinstance(found, list) and all(type(one) in (int, str) for one in found):
+    if isinstance(found, list) and _SORT_KEY_TYPES.issuperset(map(type, found)):
         return tuple(found)
     raise WrongSchema.at(position, "sort_keys is not an array of strings and whole numbers")
 

@@ -1,7 +1,7 @@
-"""How much a file may ask of a worker: anybody who may write to the bucket decides what is in it.
+"""Limits of a file: every principal that may write to the bucket decides what is in it.
 
-A limit is compared before what it limits is allocated.  Between them they bound what one event
-takes: its bytes, the values in it, how deep these are nested, and what compressed bytes become.
+A limit is compared before memory for it is allocated.  Between them they bound the memory of one
+event: its bytes, the values in it, how deep these are nested, and the size of decompressed bytes.
 More than `LARGE_BYTES` at once is announced (`LargeRead`), so that a reader can wait for room.
 """
 
@@ -24,7 +24,7 @@ LINE_BYTES_MAX = 64 << 20
 RATIO_MAX = 250
 """Plain bytes to compressed ones: events differ by their uuids at least."""
 _INFLATED_BYTES_MIN = 16 << 20
-"""What compressed bytes may become whatever the ratio: one event may hold a long text of blanks."""
+"""Plain bytes that are allowed whatever the ratio: one event may hold a long text of blanks."""
 ITEMS_MAX = 250_000
 """Values of one event: columns, and the elements of arrays and documents."""
 DEPTH_MAX = 128
@@ -37,12 +37,12 @@ _BUFFER_BYTES = 64 << 10
 
 
 class BeyondLimit(ValueError):  # noqa: N818 - a limit, as `ValueError` a value
-    """What is read goes beyond a limit of this module; never leaves the readers of files."""
+    """A file goes beyond a limit of this module; never leaves the readers of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class LargeRead:
-    """So many bytes are read next, at once; nothing of them is held yet."""
+    """The bytes that are read next, at once; nothing of them is held yet."""
 
     bytes: int
 
@@ -87,21 +87,20 @@ def _depth(value: Any) -> int:
 
 
 def _parts(value: Any) -> list[Any]:
-    found = value.values() if isinstance(value, dict) else value
-    return [one for one in found if isinstance(one, dict | list)] if _is_nested(value) else []
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, dict | list)
+    if not isinstance(value, dict | list):
+        return []
+    parts = value.values() if isinstance(value, dict) else value
+    return [part for part in parts if isinstance(part, dict | list)]
 
 
 def bounded_inflation(
     first: bytes, more: Callable[[int], bytes], is_whole: Callable[[], bool], size: int
 ) -> Iterator[bytes | LargeRead]:
-    """Yield the parts of what compressed bytes become, `first` among them.
+    """Yield the parts of decompressed bytes, `first` among them.
 
-    Beyond `LARGE_BYTES` that is announced.  `more` decompresses on, up to so many bytes; `size` is
-    that of the compressed bytes.  Raises ValueError for what is cut short, and for too much.
+    A read beyond `LARGE_BYTES` is announced.  `more` decompresses on, up to a number of bytes;
+    `size` is that of the compressed bytes.  Raises ValueError for bytes that are cut short, and for
+    too many.
     """
     yield first
     if not is_whole() and len(first) >= LARGE_BYTES:
@@ -115,7 +114,7 @@ def bounded_inflation(
 
 
 class _Inflated(io.RawIOBase):
-    """What a decompressing stream reads, up to `RATIO_MAX`."""
+    """A decompressing stream, up to `RATIO_MAX`."""
 
     def __init__(self, plain: BinaryIO, packed: BinaryIO, refuse: Callable[[str], None]) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """Datastream's own `sort_keys`: compared with the fields that order a source's changes.
 
 They are not sorted by.  Their own order begins with the source's timestamp, also for MySQL and
-Oracle, whose documented order is the log's alone; a statement's time may be behind that of one
-that was committed before it.  What they add is a second statement of the same fields: a field that
-the metadata lacks is taken from them, and one that differs is an error.
+Oracle, whose documented order is the log's alone; a statement's time may be later than that of one
+that was committed after it.  They have the same fields a second time: a field that the metadata
+lacks is taken from them, and one that differs is an error.
 
     MySQL        [ms, log_file, log_position]
     Oracle       [ms, scn, rs_id, ssn]
@@ -25,14 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from tidegate.producer.datastream.errors import SortKeyMismatch
-from tidegate.producer.datastream.log_positions import (
-    log_file_number,
-    oracle_record_set,
-    postgresql_lsn,
-    spanner_sequence,
-    sql_server_lsn,
-)
+from tidegate.producer.datastream.errors import Position, SortKeyMismatch
 from tidegate.producer.datastream.metadata import (
     MySqlMetadata,
     OracleMetadata,
@@ -42,7 +35,13 @@ from tidegate.producer.datastream.metadata import (
     SpannerMetadata,
     SqlServerMetadata,
 )
-from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream.order_key import (
+    log_file_number,
+    oracle_record_set,
+    postgresql_lsn,
+    spanner_sequence,
+    sql_server_lsn,
+)
 from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod
 from tidegate.schemas.instants import US_PER_MS
 
@@ -63,7 +62,6 @@ _FORMS: dict[type, tuple[tuple[str, _Parse | None], ...]] = {
     ),
 }
 """The fields that follow the timestamp; a text has what reads its notation, a number None."""
-_MAY_END_EARLY = (SqlServerMetadata,)
 
 
 def completed(
@@ -85,7 +83,8 @@ def completed(
         return metadata
     form = _FORMS[type(metadata)]
     first, rest = sort_keys[:1], sort_keys[1:]
-    if not first or len(rest) > len(form) or (len(rest) < len(form) and not _may_end(metadata)):
+    may_end = isinstance(metadata, SqlServerMetadata)
+    if not first or len(rest) > len(form) or (len(rest) < len(form) and not may_end):
         raise SortKeyMismatch.at(
             position,
             f"sort_keys have {len(sort_keys)} parts and not {len(form) + 1}",
@@ -97,8 +96,8 @@ def completed(
         expected = source_timestamp_us // US_PER_MS
         raise SortKeyMismatch.at(position, message, sort_keys=list(sort_keys), expected=expected)
     keys = [key or None for key in rest] if is_without_place else rest
-    found = _missing(form, keys, metadata, position)
-    return replace(metadata, **found) if found else metadata
+    missing = _missing(form, keys, metadata, position)
+    return replace(metadata, **missing) if missing else metadata
 
 
 def _missing(
@@ -142,7 +141,3 @@ def _is_same(known: object, key: object, parse: _Parse | None) -> bool:
 def _has_text(keys: Sequence[str | int]) -> bool:
     """Whether a place in the source's log is named; there are numbers in each one, zero too."""
     return any(isinstance(key, str) and key for key in keys)
-
-
-def _may_end(metadata: SourceMetadata) -> bool:
-    return isinstance(metadata, _MAY_END_EARLY)

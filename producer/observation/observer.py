@@ -19,7 +19,7 @@ from tidegate.producer.core.events import (
 )
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.datastream_source.file_figures import FileFigures
+from tidegate.producer.datastream.object_query import FileFigures
 from tidegate.producer.errors import QueryError
 from tidegate.producer.observation.faults import RetriedFaults, note_event, note_silent
 from tidegate.producer.records import HeartbeatRecord

@@ -28,9 +28,9 @@ from hypothesis import strategies as st
 from tests.datastream_files import SOURCES, avro_bytes, history, json_bytes
 from tests.fuzz.conftest import assert_reportable, damage
 from tests.unit.producer.translation.test_translator import RECORD
+from tidegate.producer.datastream.errors import Position
 from tidegate.producer.datastream.event import Event, parse_event
 from tidegate.producer.datastream.event_file import EventFile
-from tidegate.producer.datastream.position import Position
 from tidegate.producer.records import UnreadableValues
 from tidegate.producer.spanner.decoding.proto_rows import ProtoResponseDecoder
 from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache

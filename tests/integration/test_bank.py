@@ -49,7 +49,7 @@ from tidegate.local_stack.judge.topics import finished_stream_partitions
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore
-from tidegate.producer.datastream.file_tree import all_files
+from tidegate.producer.datastream.listing import all_files
 from tidegate.schemas.topics import HEADER_ORDER
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]

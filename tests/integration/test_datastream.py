@@ -23,7 +23,7 @@ from tests.integration.shared_stack import (
     wait_released,
 )
 from tidegate.local_stack.demo.bank_database import commit_time_us
-from tidegate.producer.datastream_source.tokens import object_token
+from tidegate.producer.datastream.objects_query import object_token
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
 from tidegate.schemas.topics import slot_of
 

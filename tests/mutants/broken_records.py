@@ -8,7 +8,7 @@ from typing import Any
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.datastream.avro_container import AvroContainer
 from tidegate.producer.datastream.errors import FileCutShort
-from tidegate.producer.datastream_source.file_ledger import FileLedger
+from tidegate.producer.datastream.file_ledger import FileLedger
 from tidegate.producer.errors import PositionExpired, QueryError
 from tidegate.producer.records import Mod
 from tidegate.producer.spanner.decoding.struct_rows import ResponseDecoder
@@ -88,7 +88,7 @@ def _an_id_of_the_commit(stream: str, commit_us: int, transaction: str, _sequenc
     return _event_id(stream, commit_us, transaction, "")
 
 
-_FOLDER_FILE_SOURCE = "tests/unit/producer/datastream_source"
+_FOLDER_FILE_SOURCE = "tests/unit/producer/datastream"
 _READING = f"{_FOLDER_FILE_SOURCE}/test_object_reading.py"
 
 

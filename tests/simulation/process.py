@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from tidegate.producer.datastream_source import object_query
+from tidegate.producer.datastream import object_query
 from tidegate.producer.driver import effect_runner, loop
 from tidegate.producer.translation import table_refresh
 

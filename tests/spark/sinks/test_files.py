@@ -10,7 +10,7 @@ from tests.datastream_output import STREAM
 from tests.spark.sinks.delta.test_direct_way import history as every_type
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore
-from tidegate.producer.datastream.file_tree import all_files, object_folders
+from tidegate.producer.datastream.listing import all_files, object_folders
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.files.datastream import DatastreamFilesSink, FileSettings
 from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits

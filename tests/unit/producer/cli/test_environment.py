@@ -27,7 +27,7 @@ from tidegate.producer.cli.stream_settings import (
     require_names,
 )
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
+from tidegate.producer.datastream.table_settings import LaterBackfill, TableSettings
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.spanner import channel

@@ -29,8 +29,8 @@ from tidegate.producer.cli.schemas import StreamTopic, Subject
 from tidegate.producer.config import DiscoverConfig, ProducerConfig
 from tidegate.producer.datastream import errors as file_errors
 from tidegate.producer.datastream.errors import DatastreamError, MixedSources
-from tidegate.producer.datastream_source.aside import dead_letter
-from tidegate.producer.datastream_source.event_records import place_of
+from tidegate.producer.datastream.event_records import place_of
+from tidegate.producer.datastream.refused_events import dead_letter
 from tidegate.producer.description import Discovery, SourceField, SourceObject
 from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.topics import KafkaTopics, TopicDescription

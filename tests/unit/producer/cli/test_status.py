@@ -20,7 +20,7 @@ from tidegate.lineage.fleet_status import (
 from tidegate.producer.backfill.read_partition import REST, ReadPartition, done_token, read_token
 from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.cli import fleet_reader
-from tidegate.producer.cli import status as command
+from tidegate.producer.cli.commands import status as command
 from tidegate.producer.cli.status import (
     BackfillProgress,
     StreamStatus,
@@ -32,9 +32,8 @@ from tidegate.producer.cli.status import (
 )
 from tidegate.producer.cli.status_table import behind, status_table
 from tidegate.producer.cli.stream_states import StreamState
-from tidegate.producer.datastream.errors import MissingSortKey
-from tidegate.producer.datastream.position import Position
-from tidegate.producer.datastream_source.tokens import object_token
+from tidegate.producer.datastream.errors import MissingSortKey, Position
+from tidegate.producer.datastream.objects_query import object_token
 from tidegate.producer.observation.faults import ERRORS_PATH, RetriedFault, RetriedFaults
 from tidegate.producer.observation.metrics import producer_metrics
 from tidegate.program.status_server import Health, Metric, Metrics, StatusServer

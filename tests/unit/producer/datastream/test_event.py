@@ -7,31 +7,41 @@ import pytest
 
 from tests.datastream_files import SOURCES, history
 from tests.page_examples import ORACLE, example
-from tidegate.producer.datastream import errors
+from tidegate.producer.datastream import errors, metadata
 from tidegate.producer.datastream.errors import (
     InvalidEvent,
     MissingKeyColumn,
+    Position,
     UnknownReadMethod,
     WrongSchema,
+    printable,
 )
 from tidegate.producer.datastream.event import NEEDED_FIELDS, ChangeType, parse_event
 from tidegate.producer.datastream.metadata import (
     MySqlMetadata,
     OracleMetadata,
     PostgreSqlMetadata,
+    RecordFields,
     SalesforceMetadata,
     SpannerMetadata,
     SqlServerMetadata,
     metadata_of,
+    read_flag,
+    read_instant_us,
+    read_joined,
+    read_needed_text,
+    read_number,
+    read_numbers,
+    read_record,
+    read_text,
+    read_texts,
 )
-from tidegate.producer.datastream.position import Position, printable
 from tidegate.producer.datastream.read_methods import (
     KNOWN_METHODS,
     ReadKind,
     SourceKind,
     read_method_of,
 )
-from tidegate.producer.datastream.record_fields import RecordFields
 from tidegate.producer.datastream.unified_types import (
     PayloadField,
     named_types,
@@ -275,9 +285,10 @@ def of(**values):
 
 def test_what_is_absent_or_null_has_no_value():
     for fields in (of(), of(x=None)):
-        assert fields.text("x") is fields.number("x") is fields.flag("x") is fields.joined("x")
-        assert fields.text("x") is None
-        assert fields.texts("x") == fields.numbers("x") == ()
+        for reader in (read_text, read_number, read_flag, read_joined, read_instant_us):
+            assert fields.read(reader, "x") is None
+        for reader in (read_texts, read_numbers):
+            assert fields.read(reader, "x") == ()
 
 
 @pytest.mark.parametrize(
@@ -291,10 +302,10 @@ def test_what_is_absent_or_null_has_no_value():
 )  # fmt: skip
 def test_another_type_is_named(method, value):
     with pytest.raises(WrongSchema, match=r"m\.x is .* and not ") as caught:
-        getattr(of(x=value), method)("x")
+        of(x=value).read(getattr(metadata, f"read_{method}"), "x")
     assert caught.value.fields == {"file": "a.avro", "record": 3}
     with pytest.raises(WrongSchema) as caught:
-        of(x="y" * 10_000).flag("x")
+        of(x="y" * 10_000).read(read_flag, "x")
     assert len(str(caught.value)) < 400  # a long value is shown in part
 
 
@@ -310,16 +321,15 @@ def test_another_type_is_named(method, value):
     ],
 )  # fmt: skip
 def test_fields_have_the_types_of_files(method, value, expected):
-    assert getattr(of(x=value), method)("x") == expected
+    assert of(x=value).read(getattr(metadata, f"read_{method}"), "x") == expected
 
 
 def test_what_is_needed_and_missing_or_not_a_time_is_named():
-    for look in (of().needed_text, of().record):
+    for reader in (read_needed_text, read_record):
         with pytest.raises(WrongSchema, match=r"no m\.x.*record=3"):
-            look("x")
+            of().read(reader, "x")
     with pytest.raises(InvalidEvent, match=r"m\.x is not a time.*record=3"):
-        of(x="noon").instant_us("x")
-    assert of(a=1, b=2).rest(frozenset("a")) == {"b": 2}
+        of(x="noon").read(read_instant_us, "x")
 
 
 DOCUMENTED = {
@@ -370,7 +380,7 @@ def test_every_documented_field_is_read(source):
     found = metadata_of(source, values, HERE)
     assert type(found) is kind
     assert found.path == path
-    assert found.further == {}
+    assert found.source is source
     for name, value in values.items():
         read = getattr(found, name)
         if isinstance(value, list) and name != "schema":
@@ -380,7 +390,7 @@ def test_every_documented_field_is_read(source):
         else:
             assert read == value
     assert {one.name for one in dataclasses.fields(kind)} - set(values) <= {
-        "further", "primary_keys", "gtid",
+        "source", "primary_keys", "gtid",
     }  # fmt: skip
 
 
@@ -392,7 +402,7 @@ def test_old_files_have_few_of_them_and_new_ones_may_have_more(source):
     assert found.path == ("t",)
     assert found.change_type is found.is_deleted is None
     assert found.key_columns == ()
-    assert found.further == {"new_field": 3}
+    assert not hasattr(found, "new_field")
     with pytest.raises(WrongSchema, match=r"no source_metadata\."):
         metadata_of(source, {}, HERE)
 
@@ -443,7 +453,11 @@ def test_mysql_with_global_identifiers_has_other_names_for_its_place():
     values = {"table": "t", "gtid": "a:23", "binlog_file": "bin.000014", "binlog_position": 0}
     found = metadata_of(SourceKind.MYSQL, values, HERE)
     place = (found.gtid, found.log_file, found.log_position)
-    assert (place, found.further) == (("a:23", "bin.000014", 0), {})
+    assert place == ("a:23", "bin.000014", 0)
+    with pytest.raises(
+        WrongSchema, match=r"source_metadata\.binlog_position is 'x' and not a whole"
+    ):
+        metadata_of(SourceKind.MYSQL, {**values, "binlog_position": "x"}, HERE)
 
 
 ARRAY = {

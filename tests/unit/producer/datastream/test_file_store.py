@@ -16,13 +16,19 @@ from tests.buckets import SECRET, s3_server
 from tests.datastream_files import SOURCES, backfill, history, json_bytes
 from tests.file_places import BucketPlace
 from tidegate.producer.datastream import file_store
-from tidegate.producer.datastream.errors import MixedSources
+from tidegate.producer.datastream.errors import MixedSources, Position
 from tidegate.producer.datastream.event import parse_event
-from tidegate.producer.datastream.file_store import Entry, FsspecStore, LocalStore, open_location
-from tidegate.producer.datastream.file_tree import all_files, newest_files, object_folders
+from tidegate.producer.datastream.file_store import (
+    Entry,
+    FsspecStore,
+    LocalStore,
+    LocationGone,
+    PathMissing,
+    open_location,
+    refuse,
+)
 from tidegate.producer.datastream.inventory import Inventory
-from tidegate.producer.datastream.position import Position
-from tidegate.producer.datastream.store_errors import LocationGone, PathMissing, refuse
+from tidegate.producer.datastream.listing import all_files, newest_files, object_folders
 from tidegate.producer.datastream.unified_types import PayloadField
 from tidegate.producer.description import SourceField
 from tidegate.schemas.errors import ConfigError, UnreachableError

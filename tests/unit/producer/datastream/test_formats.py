@@ -15,10 +15,8 @@ import pytest
 from fastavro import _read_py
 
 from tests.datastream_files import SOURCES, avro_bytes, history, schema_of
-from tidegate.producer.datastream import file_limits
-from tidegate.producer.datastream import json_lines as lines_module
-from tidegate.producer.datastream.avro_container import MAGIC, AvroContainer
-from tidegate.producer.datastream.avro_limits import contains_itself
+from tidegate.producer.datastream import event_file, file_limits
+from tidegate.producer.datastream.avro_container import MAGIC, AvroContainer, contains_itself
 from tidegate.producer.datastream.errors import (
     DatastreamError,
     FileCutShort,
@@ -26,9 +24,8 @@ from tidegate.producer.datastream.errors import (
     InvalidEvent,
     WrongSchema,
 )
-from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.event_file import EventFile, json_lines
 from tidegate.producer.datastream.file_limits import EMPTY_MAX, ITEMS_MAX, LARGE_BYTES, LargeRead
-from tidegate.producer.datastream.json_lines import json_lines
 
 EVENTS = history("postgresql", random.Random(3), 12)
 SYNC = bytes(range(16))
@@ -194,8 +191,8 @@ def test_a_text_with_half_a_surrogate_pair_is_an_event_of_its_own_that_cannot_be
 
 @pytest.mark.rule("datastream-large-files")
 def test_a_line_without_end_is_read_no_further_than_its_limit(monkeypatch):
-    monkeypatch.setattr(lines_module, "LARGE_BYTES", 10)
-    monkeypatch.setattr(lines_module, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(event_file, "LARGE_BYTES", 10)
+    monkeypatch.setattr(event_file, "LINE_BYTES_MAX", 100)
     stream = BytesIO(b"x" * 10_000)
     lines = json_lines(stream, "a.jsonl")
     assert next(lines) == LargeRead(100)

@@ -7,18 +7,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.datastream_files import SOURCES, backfill, history
-from tidegate.producer.datastream.errors import InvalidEvent, MissingSortKey, SortKeyMismatch
+from tidegate.producer.datastream.errors import (
+    InvalidEvent,
+    MissingSortKey,
+    Position,
+    SortKeyMismatch,
+)
 from tidegate.producer.datastream.event import parse_event
-from tidegate.producer.datastream.log_positions import (
+from tidegate.producer.datastream.metadata import metadata_of
+from tidegate.producer.datastream.order_key import (
+    BACKFILL_KEY,
     log_file_number,
     oracle_record_set,
+    order_key,
     postgresql_lsn,
     spanner_sequence,
     sql_server_lsn,
 )
-from tidegate.producer.datastream.metadata import metadata_of
-from tidegate.producer.datastream.order_key import BACKFILL_KEY, order_key
-from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.read_methods import SourceKind, read_method_of
 from tidegate.producer.datastream.sort_keys import completed
 from tidegate.schemas.order_key import OrderKey

@@ -19,7 +19,8 @@ from tidegate.producer.core.events import (
     Ticked,
 )
 from tidegate.producer.core.lifecycle import PartitionState
-from tidegate.producer.datastream_source.file_figures import FileFigures, Progress
+from tidegate.producer.datastream.object_query import FileFigures
+from tidegate.producer.datastream.object_reading import Progress
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRefused
 from tidegate.producer.observation import lineage as lineage_notes
 from tidegate.producer.observation.faults import RetriedFaults

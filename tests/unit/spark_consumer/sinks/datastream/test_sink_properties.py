@@ -15,7 +15,7 @@ import pytest
 from tests.datastream_folder import MemoryFiles
 from tests.datastream_model import ObjectModel
 from tests.datastream_output import STREAM, Killed, MemoryOutput, event_files, sink_of
-from tidegate.producer.datastream_source.limits import SourceLimits
+from tidegate.producer.datastream.file_ledger import SourceLimits
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import key_schema, value_schema

@@ -19,9 +19,9 @@ from tests.datastream_files import history, json_bytes
 from tests.spark.sinks.delta.test_fold import COLUMNS as FOLD_COLUMNS
 from tests.unit.spark_consumer.sinks.delta.delta_building import created, rows_of
 from tidegate.producer.datastream.event_file import EventFile
-from tidegate.producer.datastream_source.description import FilesCatalogue
-from tidegate.producer.datastream_source.event_records import EventRecords, place_of
-from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.datastream.event_records import EventRecords, place_of
+from tidegate.producer.datastream.event_translator import EventTranslator
+from tidegate.producer.datastream.stream import FilesCatalogue
 from tidegate.producer.translation.pipeline import TranslationPipeline
 from tidegate.producer.translation.table_refresh import TableRefresher
 from tidegate.producer.translation.table_registrar import TableRegistrar

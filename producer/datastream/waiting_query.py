@@ -1,4 +1,4 @@
-"""What queries share that look for something new again and again; `ports.RunningQuery`."""
+"""The base of queries that look for something new again and again; `ports.RunningQuery`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that are not published: copies, and what cannot be used, with their place in the stream.
+"""Events that are not published: copies, and refused ones, with their place in the stream.
 
 Each is a data change record without a change until it is translated, so that it has a place among
 the others; then it is counted as left out, or a record of the dead-letter topic.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 
 from tidegate.producer.core.file_position import REFUSED
-from tidegate.producer.datastream_source.event_records import place_of, time_and_turn
-from tidegate.producer.datastream_source.found_file import FoundFile
+from tidegate.producer.datastream.event_records import place_of, time_and_turn
+from tidegate.producer.datastream.file_ledger import FoundFile
 from tidegate.producer.messages import FORM_EVENT, ParkedChange, PublishableRecord
 from tidegate.producer.records import DataChangeRecord
 from tidegate.schemas.errors import TidegateError

@@ -1,18 +1,23 @@
-"""When the events of one object are released: times that grow with the source's order.
+"""The memory of one object's events: release times that grow with the source's order, and uuids.
 
-An event has a time of its own, `source_timestamp`, which for some sources does not grow with their
-order: it is that of a statement and not of its commit.  Readers release by time and sort within a
-release, so each event gets a time between those of its neighbours in the order, as near to its own
-as possible.  Pure; forgets what lies before the earliest time that is open.
+An event's `source_timestamp` does not grow with the order of some sources: it is the time of a
+statement and not of its commit.  Readers release by time and sort within a release, so each event
+gets a time between those of its neighbours in the order, as near to `source_timestamp` as possible.
+Times before the earliest open one are forgotten.
 
-Memory is bounded: of too many events the lower half by order is forgotten.  What is above it goes
-on as before, since the highest of the forgotten ones is kept; the place of an event among them is
-closed, so that it is late, whatever its own time.
+Memory is bounded: of too many events the lower half by order is forgotten.  Later ones go on as
+before, since the highest of the forgotten ones is kept; the place of an event among them is closed,
+so that it is late, whatever its time.
+
+Datastream delivers an event at least once, copies within minutes.  The uuids of each file are kept
+until the file leaves the position, and read again with it after a restart.  Pure.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+
+from tidegate.schemas.checksums import xxhash_64
 
 KEPT_MAX = 200_000
 
@@ -76,3 +81,39 @@ class EventTimes:
         count = (len(self._given) + 1) // 2
         self._floor = self._given[count - 1]
         del self._given[:count]
+
+
+class SeenUuids:
+    """Hashes of the uuids of files, at most so many: those of the oldest file are forgotten first.
+
+    64 bits of a hash stand for a uuid: in a million of them, one event in about 10^13 is taken for
+    a copy wrongly.
+    """
+
+    def __init__(self, uuids_max: int) -> None:
+        self._uuids_max = uuids_max
+        self._all: set[int] = set()
+        self._of_file: dict[str, list[int]] = {}
+        self.forgotten = 0
+        """Uuids that were forgotten although their file is still open."""
+
+    def add(self, file: str, uuid: str) -> bool:
+        """Note an event of a file; return whether it is the first one with its uuid."""
+        hashed = xxhash_64(uuid.encode(errors="surrogateescape"))
+        if hashed in self._all:
+            return False
+        self._all.add(hashed)
+        self._of_file.setdefault(file, []).append(hashed)
+        if len(self._all) > self._uuids_max:
+            self.forgotten += self._forget(min(self._of_file))
+        return True
+
+    def close(self, files: tuple[str, ...]) -> None:
+        """Forget the uuids of files."""
+        for file in files:
+            self._forget(file)
+
+    def _forget(self, file: str) -> int:
+        hashes = self._of_file.pop(file, [])
+        self._all.difference_update(hashes)
+        return len(hashes)

@@ -1,8 +1,8 @@
-"""What is read of one object, and what becomes of it: a state machine, without files or a clock.
+"""The reading of one object: a state machine, without files or a clock.
 
-`due` says what to do next; its outcome goes into `listed`, `event`, `refused` and `ended`,
-which return what the stream partition returns.  Published are the events behind the position that
-the query started at, each once; the other ones are read only for their uuids.
+`due` says what to do next; its outcome goes into `listed`, `event`, `refused` and `ended`, which
+return the records of the stream partition.  Published are the events after the position that the
+query started at, each once; the other ones are read only for their uuids.
 """
 
 from __future__ import annotations
@@ -13,22 +13,80 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.producer.core.file_position import SOURCE
-from tidegate.producer.datastream.errors import DatastreamError, FileCutShort, FileDenied
+from tidegate.producer.datastream.errors import (
+    DatastreamError,
+    FileCutShort,
+    FileDenied,
+    MixedSources,
+    Position,
+)
 from tidegate.producer.datastream.event import Event
+from tidegate.producer.datastream.event_memory import EventTimes, SeenUuids
+from tidegate.producer.datastream.event_records import EventRecords, place_of
+from tidegate.producer.datastream.file_ledger import FileLedger, FoundFile, SourceLimits
+from tidegate.producer.datastream.metadata import MySqlMetadata
 from tidegate.producer.datastream.read_methods import ReadKind
+from tidegate.producer.datastream.refused_events import copied_event, refused_event, refused_file
+from tidegate.producer.datastream.table_settings import ServerOrder, TableSettings
 from tidegate.producer.datastream.unified_types import PayloadField
-from tidegate.producer.datastream_source.aside import copied_event, refused_event, refused_file
-from tidegate.producer.datastream_source.event_records import EventRecords, place_of
-from tidegate.producer.datastream_source.event_times import EventTimes
-from tidegate.producer.datastream_source.file_figures import Progress
-from tidegate.producer.datastream_source.file_ledger import FileLedger
-from tidegate.producer.datastream_source.found_file import FoundFile
-from tidegate.producer.datastream_source.limits import SourceLimits
-from tidegate.producer.datastream_source.object_source import ObjectSource
-from tidegate.producer.datastream_source.seen_uuids import SeenUuids
-from tidegate.producer.datastream_source.table_settings import TableSettings
 from tidegate.producer.records import DataChangeRecord, FilesClosedRecord, HeartbeatRecord
 from tidegate.schemas.instants import NS_PER_US
+
+_LOGS = "binary logs of MySQL"
+_SERVERS = "servers of MySQL, by their GTIDs; after a failover list them in source.servers"
+
+
+class ObjectSource:
+    """The source of an object's events: its kind, and the base name of its binary log, if any.
+
+    Known for good once the first event was read: order keys of two sources, or of two binary logs
+    of MySQL, cannot be compared.  It is in the position, since the files that it was learned from
+    leave that.
+    """
+
+    def __init__(self, stored: str, servers: ServerOrder | None = None) -> None:
+        """`stored`: the position's text of it, or empty; `servers`: which follow one another."""
+        self._servers = servers or ServerOrder()
+        self._kind, _, self._log = stored.partition("/")
+
+    @property
+    def stored(self) -> str:
+        """The position's text of it: `kind/base name`; empty if nothing is known."""
+        return f"{self._kind}/{self._log}" if self._kind else ""
+
+    def note(self, event: Event) -> bool:
+        """Learn from an event; return whether anything was not known."""
+        kind, log = self._source_of(event)
+        if self._kind not in ("", kind) or (self._kind and (self._log or not log)):
+            return False
+        self._kind, self._log = kind, log
+        return True
+
+    def require(self, event: Event) -> bool:
+        """Note an event; raises MixedSources if its order cannot be compared with the others'."""
+        kind, log = self._source_of(event)
+        if self._kind and kind != self._kind:
+            raise MixedSources.at(
+                event.position, f"the object has events of {self._kind} and of {kind}"
+            )
+        self.require_log(log, event.position)
+        return self.note(event)
+
+    def require_log(self, log: str, position: Position) -> None:
+        """Raise MixedSources for the base name of another binary log than the known one."""
+        if log and self._log and log != self._log:
+            of_what = _SERVERS if "gtid " in self._log + log else _LOGS
+            raise MixedSources.at(
+                position, f"the object has events of two {of_what}", logs=[self._log, log]
+            )
+
+    def _source_of(self, event: Event) -> tuple[str, str]:
+        metadata = event.metadata
+        log = ""
+        if event.read_method.kind is ReadKind.CDC and isinstance(metadata, MySqlMetadata):
+            log = self._servers.log_of(metadata.log_file, metadata.gtid)
+        return event.read_method.source.value, log
+
 
 Item: TypeAlias = DataChangeRecord | FilesClosedRecord | HeartbeatRecord
 _DEEP_EVERY_US = 600_000_000
@@ -36,8 +94,18 @@ _DEEP_EVERY_US = 600_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the query of one object is."""
+
+    unread: int
+    """Files that were listed and not read to their ends."""
+    open_since_us: int
+    """Where the first minute begins with files that were not read, else the first open one."""
+
+
+@dataclass(frozen=True, slots=True)
 class ListFiles:
-    """List the files of the minutes from here on, and tell when that began."""
+    """List the files of the minutes from here on, and note when that began."""
 
     from_minute: int
 
@@ -74,7 +142,7 @@ class ObjectReading:
         parks: bool,
         tables: TableSettings | None = None,
     ) -> None:
-        """Begin behind `start_us`, the watermark; `parks`: what is refused goes aside."""
+        """Begin after `start_us`, the watermark; `parks`: refused events are set aside."""
         self._limits = limits
         self._poll_us = poll_us
         self._parks = parks
@@ -88,7 +156,7 @@ class ObjectReading:
         """The first time that is open: nothing is returned with a time before it."""
         self.counts: Counter[str] = Counter()
         """`files` that were read to their ends, `late_files`, `events`, `late_events`, `copies` and
-        `refused`, since the query began; without what was published before."""
+        `refused`, since the query began; without the records that were published before."""
         self._source = ObjectSource(resumption.get(SOURCE, ""), self._tables.servers)
         self._listed_us: int | None = None
         # Intervals are those of the monotonic clock: the wall clock may be set back.
@@ -111,7 +179,7 @@ class ObjectReading:
     def due(self, now_us: int) -> Due:
         """Return what to do next; the time is that of the monotonic clock."""
         if self._listed_us is not None and (file := self.files.next_file()) is not None:
-            return ReadFile(file, self.files.through(file))
+            return ReadFile(file, self.files.again.through(file.name))
         if now_us < self._next_listing_us:
             return WaitUntil(self._next_listing_us)
         self._asked_us = now_us
@@ -144,7 +212,7 @@ class ObjectReading:
         turn = self.files.add_record(file, record)
         learned: list[Item] = []
         try:
-            learned = self._require_one_source(event)
+            learned = self._learned() if self._source.require(event) else []
             if is_first:
                 self._source.require_log(self._tables.log_of(event), event.position)
                 applied = self._tables.applied(event)
@@ -155,19 +223,19 @@ class ObjectReading:
         return [*learned, copied_event(file, record, earliest_us=self.earliest_us, turn=turn)]
 
     def refused(self, file: FoundFile, record: int, error: DatastreamError) -> list[Item]:
-        """Take what cannot be used of a file; raises the error if nothing is set aside."""
+        """Take a record that cannot be used; raises its error if nothing is set aside."""
         if record <= self.files.published(file):
             return []
         return self._refused(file, record, error, self.files.add_record(file, record))
 
     def seen(self, file: FoundFile) -> None:
         """Take that the records of a file were read again up to the one that was due."""
-        self.files.seen(file)
+        self.files.again.seen(file.name)
 
     def ended(
         self, file: FoundFile, *, records: int, error: DatastreamError | None = None
     ) -> list[Item]:
-        """Take the end of a file after so many records, or what keeps its rest from being read.
+        """Take the end of a file after `records` records, or the error that ends its reading.
 
         A file that is cut short may still be written: it is read again after the next listing,
         until it has not been written for as long as its folder is open.  So is one that may not be
@@ -177,7 +245,7 @@ class ObjectReading:
         if error is not None:
             patient_until_us = file.modified_us + self._limits.open_us
             is_patient = (self._listed_us or 0) <= patient_until_us
-            if isinstance(error, FileDenied) and (self.files.is_unseen(file) or not is_patient):
+            if isinstance(error, FileDenied) and (file.name in self.files.again or not is_patient):
                 raise error
             if isinstance(error, FileCutShort | FileDenied) and is_patient:
                 self.files.postpone(file)
@@ -195,7 +263,7 @@ class ObjectReading:
         return [refused_event(error, file, record, earliest_us=self.earliest_us, turn=turn)]
 
     def _refused_from(self, file: FoundFile, record: int, error: DatastreamError) -> list[Item]:
-        """Return what is set aside of a file's rest: once, however often the file is read."""
+        """Set a file's rest aside: once, however often the file is read."""
         if record <= max(self.files.published(file), self.files.refused_from(file)):
             return []
         if not self._parks:
@@ -205,7 +273,7 @@ class ObjectReading:
         return [refused_file(error, file, record, earliest_us=self.earliest_us, turn=turn)]
 
     def _progress(self) -> list[Item]:
-        """Return what follows from the files that were read."""
+        """Close minutes and move the watermark, as far as files were read."""
         listed_us = self._listed_us or 0
         found: list[Item] = []
         closed = self.files.close(listed_us)
@@ -243,10 +311,6 @@ class ObjectReading:
             latest_us=file.end_us,
         )
 
-    def _require_one_source(self, event: Event) -> list[Item]:
-        """Raise MixedSources for an event whose order cannot be compared with the others'."""
-        return self._learned() if self._source.require(event) else []
-
     def _learned(self) -> list[Item]:
-        """Return what puts the source into the position: its files may leave it."""
+        """Return the record that puts the source into the position: its files may leave it."""
         return [FilesClosedRecord(self.files.first_open_minute, (), self._source.stored)]

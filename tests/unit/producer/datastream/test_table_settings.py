@@ -25,9 +25,8 @@ from tidegate.producer.datastream.errors import (
     MissingSortKey,
     MixedSources,
 )
-from tidegate.producer.datastream_source.limits import US_PER_MINUTE
-from tidegate.producer.datastream_source.server_order import ServerOrder
-from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
+from tidegate.producer.datastream.file_ledger import US_PER_MINUTE
+from tidegate.producer.datastream.table_settings import LaterBackfill, ServerOrder, TableSettings
 from tidegate.spark_consumer.sinks.delta.side_tables import is_late
 from tidegate.spark_consumer.sinks.merge.fold import newest_rows
 

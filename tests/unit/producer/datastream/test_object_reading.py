@@ -11,6 +11,7 @@ from tests.datastream_folder import minute_folder
 from tests.datastream_model import ObjectModel
 from tests.datastream_worlds import judge, run_world
 from tidegate.producer.core.file_position import CLOSED, SOURCE
+from tidegate.producer.datastream import file_ledger, object_reading
 from tidegate.producer.datastream.errors import (
     DatastreamError,
     FileCutShort,
@@ -23,14 +24,11 @@ from tidegate.producer.datastream.errors import (
     UnknownReadMethod,
     WrongSchema,
 )
-from tidegate.producer.datastream_source import found_file as found_files
-from tidegate.producer.datastream_source import object_reading
-from tidegate.producer.datastream_source.event_records import time_and_turn
-from tidegate.producer.datastream_source.event_times import EventTimes
-from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
-from tidegate.producer.datastream_source.server_order import ServerOrder
-from tidegate.producer.datastream_source.table_settings import TableSettings
-from tidegate.producer.datastream_source.tokens import object_of
+from tidegate.producer.datastream.event_memory import EventTimes
+from tidegate.producer.datastream.event_records import time_and_turn
+from tidegate.producer.datastream.file_ledger import US_PER_MINUTE, SourceLimits
+from tidegate.producer.datastream.objects_query import object_of
+from tidegate.producer.datastream.table_settings import ServerOrder, TableSettings
 from tidegate.schemas.topics import slot_of
 
 FIRST = 1_700_000_040_000_000 // US_PER_MINUTE
@@ -518,7 +516,7 @@ def test_a_file_outside_of_a_minutes_folder_stops():
 
 
 def test_two_files_with_one_name_in_the_position(monkeypatch):
-    monkeypatch.setattr(found_files, "xxhash_64", lambda name: 3 if "3.avro" in str(name) else 7)
+    monkeypatch.setattr(file_ledger, "xxhash_64", lambda name: 3 if "3.avro" in str(name) else 7)
     one = model()
     some = events(2)
     put(one, 1, some[:1])

@@ -29,26 +29,26 @@ from tidegate.producer.datastream.errors import (
     FileDamaged,
     IncompleteRow,
     InvalidEvent,
+    Position,
 )
 from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.event_file import EventFile
-from tidegate.producer.datastream.position import Position
-from tidegate.producer.datastream_source.aside import (
-    copied_event,
-    dead_letter,
-    refused_event,
-    refused_file,
-    set_aside,
-)
-from tidegate.producer.datastream_source.event_records import (
+from tidegate.producer.datastream.event_records import (
     EventRecords,
     file_and_record,
     place_of,
     table_name,
     time_and_turn,
 )
-from tidegate.producer.datastream_source.found_file import found_file
-from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.datastream.event_translator import EventTranslator
+from tidegate.producer.datastream.file_ledger import found_file
+from tidegate.producer.datastream.refused_events import (
+    copied_event,
+    dead_letter,
+    refused_event,
+    refused_file,
+    set_aside,
+)
 from tidegate.producer.errors import (
     IncompatibleChange,
     MessageTooLarge,

@@ -16,7 +16,7 @@ from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any
 
-from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
+from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent, printable
 from tidegate.producer.datastream.event import Event
 from tidegate.producer.datastream.file_limits import DEPTH_MAX, DIGITS_MAX
 from tidegate.producer.datastream.metadata import (
@@ -25,10 +25,8 @@ from tidegate.producer.datastream.metadata import (
     SalesforceMetadata,
     SpannerMetadata,
 )
-from tidegate.producer.datastream.position import printable
 from tidegate.producer.datastream.read_methods import SourceKind
 from tidegate.producer.datastream.unified_types import PayloadField
-from tidegate.producer.datastream_source.known_decimals import TEXT_DECIMAL
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.schemas.avro_types import AVRO_NAME
 from tidegate.schemas.checksums import xxhash_64
@@ -50,6 +48,8 @@ from tidegate.schemas.tables import ColumnType
 
 _STRING, _TIMESTAMP, _JSON = ColumnType("STRING"), ColumnType("TIMESTAMP"), ColumnType("JSON")
 _INTEGER = ColumnType("INT64")
+TEXT_DECIMAL = ColumnType("NUMERIC", None, "PG_NUMERIC")
+"""The type of a decimal that `NUMERIC` is too narrow for."""
 _ADDED = (
     (SOURCE_ORDER, _STRING),
     (SOURCE_UUID, _STRING),

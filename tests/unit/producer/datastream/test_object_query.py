@@ -16,16 +16,14 @@ from tests.datastream_model import ModelClock, ObjectModel
 from tests.file_places import FolderPlace
 from tests.reading import received
 from tidegate.producer.core.queries import Consequence, consequence_of
+from tidegate.producer.datastream import listing
 from tidegate.producer.datastream.errors import FileDenied, MisplacedFile
+from tidegate.producer.datastream.file_ledger import US_PER_MINUTE, SourceLimits
 from tidegate.producer.datastream.file_limits import LARGE_BYTES
-from tidegate.producer.datastream.file_store import Entry, LocalStore
-from tidegate.producer.datastream.store_errors import LocationGone
-from tidegate.producer.datastream_source import listing
-from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
-from tidegate.producer.datastream_source.objects_query import ObjectsQuery
-from tidegate.producer.datastream_source.stream import DatastreamFiles
-from tidegate.producer.datastream_source.tokens import object_token, objects_minute
-from tidegate.producer.datastream_source.waiting_query import RecordsResponse, WaitingQuery
+from tidegate.producer.datastream.file_store import Entry, LocalStore, LocationGone
+from tidegate.producer.datastream.objects_query import ObjectsQuery, object_token, objects_minute
+from tidegate.producer.datastream.stream import DatastreamFiles
+from tidegate.producer.datastream.waiting_query import RecordsResponse, WaitingQuery
 from tidegate.producer.driver.runtime import SystemClock
 from tidegate.producer.errors import TokenRefused
 from tidegate.producer.records import DataChangeRecord, HeartbeatRecord, PartitionStartRecord

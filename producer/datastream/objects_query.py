@@ -1,19 +1,50 @@
-"""Names the objects of a location as stream partitions, those that appear later too."""
+"""The stream partitions of a Datastream source, their tokens, and the query that names objects.
+
+    initial query ─► objects              lists the folders of objects, without an end
+    objects       ─► object/<folder>      reads the files of one object, without an end
+
+Each token has the first minute whose files are read: that of the stream's start.  A folder is named
+by its path below the location, so that a location may move with its files.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
-from tidegate.producer.datastream.errors import MisplacedFile
-from tidegate.producer.datastream.file_store import FileStore
-from tidegate.producer.datastream.file_tree import object_folders
-from tidegate.producer.datastream.position import Position, printable
-from tidegate.producer.datastream.store_errors import PathMissing
-from tidegate.producer.datastream_source.tokens import object_token
-from tidegate.producer.datastream_source.waiting_query import WaitingQuery
+from tidegate.producer.core.file_position import FILES_PREFIX
+from tidegate.producer.datastream.errors import MisplacedFile, Position, printable
+from tidegate.producer.datastream.file_store import FileStore, PathMissing
+from tidegate.producer.datastream.listing import object_folders
+from tidegate.producer.datastream.waiting_query import WaitingQuery
 from tidegate.producer.ports import Clock, Tasks
 from tidegate.producer.records import HeartbeatRecord, PartitionStartRecord
 from tidegate.schemas.instants import NS_PER_US
+
+_OBJECTS = re.compile(rf"{FILES_PREFIX}objects/([0-9]+)")
+_OBJECT = re.compile(rf"{FILES_PREFIX}object/([0-9]+)/(.*)", re.DOTALL)
+
+
+def objects_token(first_minute: int) -> str:
+    """Return the token of the stream partition that names those of objects."""
+    return f"{FILES_PREFIX}objects/{first_minute}"
+
+
+def objects_minute(token: str) -> int | None:
+    """Return the first minute of that token; None for any other one."""
+    found = _OBJECTS.fullmatch(token)
+    return None if found is None else int(found[1])
+
+
+def object_token(first_minute: int, folder: str) -> str:
+    """Return the token of an object; `folder` is empty if the location is the only object's."""
+    return f"{FILES_PREFIX}object/{first_minute}/{folder}"
+
+
+def object_of(token: str) -> tuple[int, str] | None:
+    """Return (first minute, folder) of an object's token; None for any other one."""
+    found = _OBJECT.fullmatch(token)
+    return None if found is None else (int(found[1]), found[2])
 
 
 class ObjectsQuery(WaitingQuery):

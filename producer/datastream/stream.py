@@ -1,4 +1,4 @@
-"""Datastream's files behind the port of change streams: `ports.ChangeStream`.
+"""Datastream's files as a change stream and its catalogue: `ports.ChangeStream`, `ports.Catalogue`.
 
 A query needs more than its start: the files that the position names.  `resumed` gives them.
 """
@@ -8,22 +8,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tidegate.producer.backfill.stream import Announcement
+from tidegate.producer.datastream.file_ledger import US_PER_MINUTE, SourceLimits
 from tidegate.producer.datastream.file_store import FileStore
-from tidegate.producer.datastream_source.file_figures import FileFigures
-from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
-from tidegate.producer.datastream_source.object_query import ObjectQuery
-from tidegate.producer.datastream_source.object_reading import ObjectReading
-from tidegate.producer.datastream_source.objects_query import ObjectsQuery
-from tidegate.producer.datastream_source.table_settings import TableSettings
-from tidegate.producer.datastream_source.tokens import object_of, objects_minute, objects_token
-from tidegate.producer.datastream_source.waiting_query import RecordsResponse
+from tidegate.producer.datastream.object_query import FileFigures, ObjectQuery
+from tidegate.producer.datastream.object_reading import ObjectReading
+from tidegate.producer.datastream.objects_query import (
+    ObjectsQuery,
+    object_of,
+    objects_minute,
+    objects_token,
+)
+from tidegate.producer.datastream.table_settings import TableSettings
+from tidegate.producer.description import StreamDescription
 from tidegate.producer.errors import TokenRefused
 from tidegate.producer.ports import Clock, RunningQuery, Tasks
-from tidegate.producer.records import ChildPartitionsRecord
+from tidegate.producer.translation.catalogues import require_other_name
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition
+from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.topics import ROOT_TOKEN
+
+FILES_DIALECT = "DATASTREAM"
+"""In `StreamStarted`, in the place of a database's dialect."""
+
+
+class FilesCatalogue:
+    """Knows no table before its events: they have the columns; port: `ports.Catalogue`."""
+
+    def describe(self, stream: str) -> StreamDescription:
+        """Return the stream, which takes each table that appears."""
+        return StreamDescription(
+            name=stream,
+            dialect=FILES_DIALECT,
+            exists=True,
+            others=(stream,),
+            watches_all=True,
+            options={},
+            tables=(),
+        )
+
+    def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:  # noqa: ARG002 - see the port
+        """Return None: a record of the table says what it has.
+
+        Raises SchemaError for a table that is named as rows on demand are: files have none.
+        """
+        require_other_name(name)
+        return None
+
 
 _US_PER_MS = 1_000
 
@@ -59,7 +92,7 @@ class DatastreamFiles:
         start_us, poll_us = start_ns // NS_PER_US, self.poll_ms * _US_PER_MS
         if token == ROOT_TOKEN:
             child = ChildPartition(objects_token(start_us // US_PER_MINUTE), (), start_ns)
-            return _Announcing(child)
+            return Announcement(child)
         first_minute = objects_minute(token)
         if first_minute is not None:
             return ObjectsQuery(
@@ -100,19 +133,3 @@ class DatastreamFiles:
             heartbeat_ms=heartbeat_ms,
             figures=self.figures,
         )
-
-
-class _Announcing:
-    """The initial query: names one stream partition, and ends."""
-
-    def __init__(self, child: ChildPartition) -> None:
-        self._left = [RecordsResponse([ChildPartitionsRecord(child.start_ns, "0", (child,))])]
-
-    async def next_size(self) -> int | None:
-        return self._left[0].size_bytes if self._left else None
-
-    async def receive(self) -> RecordsResponse:
-        return self._left.pop()
-
-    def cancel(self) -> None:
-        self._left.clear()

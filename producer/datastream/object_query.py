@@ -5,36 +5,73 @@ Files are listed and read beside the other readers, in portions, since both may 
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import structlog
 
-from tidegate.producer.datastream.errors import DatastreamError, FileDenied
+from tidegate.producer.datastream.errors import DatastreamError, FileDenied, Position
 from tidegate.producer.datastream.event import Event
 from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.file_ledger import US_PER_MINUTE, FoundFile
 from tidegate.producer.datastream.file_limits import LARGE_BYTES, LargeRead
-from tidegate.producer.datastream.file_store import FileStore
-from tidegate.producer.datastream.position import Position
-from tidegate.producer.datastream.store_errors import PathMissing
-from tidegate.producer.datastream_source.file_figures import FileFigures
-from tidegate.producer.datastream_source.found_file import FoundFile
-from tidegate.producer.datastream_source.limits import US_PER_MINUTE
-from tidegate.producer.datastream_source.listing import files_from
-from tidegate.producer.datastream_source.object_reading import (
+from tidegate.producer.datastream.file_store import FileStore, PathMissing
+from tidegate.producer.datastream.listing import files_from
+from tidegate.producer.datastream.object_reading import (
     Item,
     ListFiles,
     ObjectReading,
+    Progress,
     ReadFile,
     WaitUntil,
 )
-from tidegate.producer.datastream_source.waiting_query import WaitingQuery, record_bytes
+from tidegate.producer.datastream.waiting_query import WaitingQuery, record_bytes
 from tidegate.producer.ports import Clock, Tasks
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
+
+
+class FileFigures:
+    """The figures of all objects that one worker reads."""
+
+    def __init__(self) -> None:
+        """Start with nothing counted."""
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._progress: dict[object, Progress] = {}
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add what a query has met since it last did; names are those of `ObjectReading.counts`."""
+        with self._lock:
+            self._counts.update(counts)
+
+    def report(self, query: object, progress: Progress) -> None:
+        """Take how far a query is; holds until `forget`."""
+        with self._lock:
+            self._progress[query] = progress
+
+    def forget(self, query: object) -> None:
+        """Take that a query has ended."""
+        with self._lock:
+            self._progress.pop(query, None)
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts by name."""
+        with self._lock:
+            return dict(self._counts)
+
+    def progress(self) -> Progress | None:
+        """Return the unread files of all queries and the earliest open minute; None without one."""
+        with self._lock:
+            found = list(self._progress.values())
+        if not found:
+            return None
+        return Progress(sum(one.unread for one in found), min(one.open_since_us for one in found))
+
 
 _PORTION_EVENTS = 200
 _COPIES = 8

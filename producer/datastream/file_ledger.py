@@ -1,4 +1,4 @@
-"""Which files of an object are read next, which are not met again, and how far the watermark is.
+"""The files of an object: which one is read next, which are finished, how far the watermark is.
 
 Pure: listings and the time of each come in.  A file is due if its minute is open, if it is late, or
 if the position names it; so a file is published once, whatever a listing shows and whenever.
@@ -9,24 +9,156 @@ if the position names it; so a file is published once, whatever a listing shows 
 
 A file is late if it was written after its minute could be closed at the earliest.  One that was
 read before its minute was closed, and written so late, stays in the position: a listing could not
-tell it from one that was not read.
+tell it from a file that was not read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush
 
 from tidegate.producer.core.file_position import CLOSED, REFUSED, SOURCE, parts_of
-from tidegate.producer.datastream.errors import FileNamesCollide
-from tidegate.producer.datastream.position import Position
-from tidegate.producer.datastream_source.found_file import FoundFile, minute_of_name
-from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
-from tidegate.producer.datastream_source.published_parts import PublishedParts
+from tidegate.producer.datastream.errors import FileNamesCollide, MisplacedFile, Position
 from tidegate.producer.records import FilesClosedRecord
+from tidegate.schemas.checksums import xxhash_64
+
+US_PER_MINUTE = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLimits:
+    """The settings of a source that concern time and memory."""
+
+    open_minutes: int = 10
+    """How long after its end a minute's folder may get files; copies of events are recognised
+    within that time."""
+    lateness_us: int = 600_000_000
+    """The distance of the watermark from the files that were read."""
+    late_hours: int = 24
+    """The hours in whose folders files later than `open_minutes` are looked for."""
+    uuids_max: int = 1_000_000
+    """Identifiers kept for one object; beyond them those of its oldest files are forgotten."""
+
+    @property
+    def open_us(self) -> int:
+        """`open_minutes` in microseconds."""
+        return self.open_minutes * US_PER_MINUTE
+
+    @property
+    def late_minutes(self) -> int:
+        """`late_hours` in minutes."""
+        return self.late_hours * 60
+
+
+_HASH_BITS = 36
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLACE = re.compile(r"(?:.*/)?(\d{4})/(\d{2})/(\d{2})/(\d{2})/(\d{2})/[^/]+", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that a listing has shown."""
+
+    path: str
+    """What the store opens it by."""
+    minute: int
+    """The minute of its folder, since 1970."""
+    name: str
+    """16 hexadecimal digits: the minute, then a hash of the path below the object's folder.
+
+    They sort as time, and are the same wherever the files are.
+    """
+    modified_us: int
+    """When it was written, by the store's clock."""
+
+    @property
+    def end_us(self) -> int:
+        """The end of its minute."""
+        return (self.minute + 1) * US_PER_MINUTE
+
+
+def minute_of(path: str) -> int | None:
+    """Return the minute of a file's folder `yyyy/mm/dd/hh/mm`; None if it is not in such a one."""
+    found = _PLACE.fullmatch(path)
+    if found is None:
+        return None
+    year, month, day, hour, minute_of_hour = (int(part) for part in found.groups())
+    try:
+        start = datetime(year, month, day, hour, minute_of_hour, tzinfo=UTC)
+    except ValueError:
+        return None
+    minute = int((start - _EPOCH).total_seconds()) // 60
+    return minute if minute >= 0 else None
+
+
+def found_file(path: str, *, within: str, modified_us: int) -> FoundFile:
+    """Return a file below the folder `within`; raises MisplacedFile for a wrong folder."""
+    below = path.removeprefix(within).lstrip("/")
+    minute = minute_of(below)
+    if minute is None:
+        raise MisplacedFile.at(
+            Position(path, 0), "the file is not in a folder yyyy/mm/dd/hh/mm of its object"
+        )
+    hashed = xxhash_64(below.encode(errors="surrogateescape")) & ((1 << _HASH_BITS) - 1)
+    return FoundFile(path, minute, f"{minute << _HASH_BITS | hashed:016x}", modified_us)
+
+
+def minute_of_name(name: str) -> int:
+    """Return the minute that a file's name in a position begins with."""
+    return int(name, 16) >> _HASH_BITS
+
+
+class PublishedParts:
+    """The parts of files that are read again when a query starts, in the order of first reading.
+
+    Release times follow from the events before, so they are equal only in that order: a file that
+    was read in parts is read again in parts, with those of other files between them.
+    """
+
+    def __init__(self, entries: Mapping[str, str]) -> None:
+        """Begin with the entries of files in a boundary, of which no listing was seen."""
+        self._left = {name: parts_of(entry)[::-1] for name, entry in entries.items()}
+        """The parts of each file that are left, the last one first."""
+        self._found: list[tuple[int, str]] = []
+        """A heap of (turn, name) of files that a listing has shown, with some that are over."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def found(self, name: str) -> None:
+        """Note that a listing shows a file: its parts can be read."""
+        if name in self._left:
+            heappush(self._found, (self._left[name][-1][1], name))
+
+    def first(self) -> str | None:
+        """Return the file of the next part; None if none can be read."""
+        while self._found and self._found[0][1] not in self._left:
+            heappop(self._found)
+        return self._found[0][1] if self._found else None
+
+    def through(self, name: str) -> int | None:
+        """Return the last record of a file's next part; None if the file has none left."""
+        return self._left[name][-1][0] if name in self._left else None
+
+    def seen(self, name: str) -> None:
+        """Note that the next part, one of this file, was read."""
+        self._left[name].pop()
+        heappop(self._found)
+        if self._left[name]:
+            self.found(name)
+        else:
+            del self._left[name]
+
+    def drop(self, name: str) -> None:
+        """Note that nothing more of a file is to be read for now."""
+        self._left.pop(name, None)
+
 
 _NO_FILES = (CLOSED, SOURCE)
-"""What a boundary has beside files."""
+"""The entries of a boundary that are not files."""
 _CLOCKS_DIFFER_US = 60_000_000
 """How much a worker's clock may be ahead of the store's."""
 
@@ -43,7 +175,7 @@ class FileLedger:
         self.first_open_minute = int(resumption.get(CLOSED, first_minute))
         entries = {name: at for name, at in resumption.items() if name not in _NO_FILES}
         self._refused: dict[str, int] = {}
-        """The record from which on a file was refused."""
+        """The first refused record of each file whose rest was refused."""
         self._records: dict[str, int] = {}
         self._newest = 0, ""
         """The last turn, the place in the order of reading, and the file that has it."""
@@ -54,9 +186,10 @@ class FileLedger:
             self._records.setdefault(name, 0)
             (self._records if name == entry else self._refused)[name] = record
         self._published_before = dict(self._records)
-        self._again = PublishedParts(
+        self.again = PublishedParts(
             {name: at for name, at in entries.items() if not name.endswith(REFUSED)}
         )
+        """The published records that are to be read again, by the files' names."""
         self._met: dict[str, int] = {}
         """The last record of each file that this query has taken."""
         self._found: dict[str, FoundFile] = {}
@@ -78,28 +211,28 @@ class FileLedger:
         for name in self._postponed:
             self._enqueue(self._found[name])
         self._postponed.clear()
-        for one in files:
-            known = self._found.get(one.name)
+        for file in files:
+            known = self._found.get(file.name)
             if known is not None:
-                if known.path != one.path:
+                if known.path != file.path:
                     raise FileNamesCollide.at(
-                        Position(one.path, 0),
+                        Position(file.path, 0),
                         f"a position cannot distinguish the file from {known.path}",
                     )
-                if one.name not in self._complete:
-                    self._found[one.name] = one  # it may have grown
-                elif one.modified_us > known.modified_us:
-                    self._read_on(one)
+                if file.name not in self._complete:
+                    self._found[file.name] = file  # it may have grown
+                elif file.modified_us > known.modified_us:
+                    self._read_on(file)
                 continue
-            is_open = one.minute >= self.first_open_minute
-            if one.name not in self._records and not is_open:
-                if not self._comes_late(one, self.first_open_minute):
+            is_open = file.minute >= self.first_open_minute
+            if file.name not in self._records and not is_open:
+                if not self._comes_late(file, self.first_open_minute):
                     continue
-                late.append(one)
-            self._found[one.name] = one
-            self._again.found(one.name)
-            self._enqueue(one)
-            heappush(self._minutes, (one.minute, one.name))
+                late.append(file)
+            self._found[file.name] = file
+            self.again.found(file.name)
+            self._enqueue(file)
+            heappush(self._minutes, (file.minute, file.name))
         return late
 
     def next_file(self) -> FoundFile | None:
@@ -108,21 +241,21 @@ class FileLedger:
         Files of the position come first, part by part in the order in which they were read: what
         was published has to be known before anything is.
         """
-        again = self._again.first()
+        again = self.again.first()
         if again is not None:
             return self._found[again]
         first = self._first_queued()
         return None if first is None else self._found[first[2]]
 
-    def _read_on(self, one: FoundFile) -> None:
+    def _read_on(self, file: FoundFile) -> None:
         """Have a file read again that was written since it was read: it may have more records."""
-        self._complete.discard(one.name)
-        self._published_before[one.name] = self._records.get(one.name, 0)
-        self._found[one.name] = one
-        self._enqueue(one)
+        self._complete.discard(file.name)
+        self._published_before[file.name] = self._records.get(file.name, 0)
+        self._found[file.name] = file
+        self._enqueue(file)
 
-    def _enqueue(self, one: FoundFile) -> None:
-        heappush(self._queue, (one.minute, one.path, one.name))
+    def _enqueue(self, file: FoundFile) -> None:
+        heappush(self._queue, (file.minute, file.path, file.name))
 
     def _first_queued(self) -> tuple[int, str, str] | None:
         """Return the first file of the queue that is to be read; what was read leaves it."""
@@ -130,18 +263,6 @@ class FileLedger:
         while queue and (queue[0][2] in self._complete or queue[0][2] not in self._found):
             heappop(queue)
         return queue[0] if queue else None
-
-    def is_unseen(self, file: FoundFile) -> bool:
-        """Whether only published records of a file are to be read now."""
-        return file.name in self._again
-
-    def through(self, file: FoundFile) -> int | None:
-        """Return up to which of its published records a file is to be read now; None: all of it."""
-        return self._again.through(file.name)
-
-    def seen(self, file: FoundFile) -> None:
-        """Note that the published records of a file were read again up to that one."""
-        self._again.seen(file.name)
 
     def meet(self, file: FoundFile, record: int) -> bool:
         """Note that an event of a file is taken; return whether this query had not taken it."""
@@ -163,13 +284,13 @@ class FileLedger:
         return self._turn(file)
 
     def refused_from(self, file: FoundFile) -> int:
-        """Return the record from which on a file was refused; 0 if it was not."""
+        """Return the first record of a file's refused rest; 0 without one."""
         return self._refused.get(file.name, 0)
 
     def refuse_from(self, file: FoundFile, record: int) -> int:
         """Note that a file is refused from a record on, as `add_record` does.
 
-        None of its records is taken for returned by that.
+        Its records do not count as returned by that.
         """
         self._refused[file.name] = record
         self._records.setdefault(file.name, 0)
@@ -182,8 +303,8 @@ class FileLedger:
         return self._newest[0]
 
     def complete(self, file: FoundFile, *, records: int) -> bool:
-        """Note that a file was read to its end; return whether that has brought anything new."""
-        self._again.drop(file.name)
+        """Note that a file was read to its end; return whether it had any new record."""
+        self.again.drop(file.name)
         self._complete.add(file.name)
         self._records.setdefault(file.name, 0)  # one without an event is known by its name too
         return records > self._published_before.pop(file.name, -1)
@@ -195,14 +316,14 @@ class FileLedger:
 
     def postpone(self, file: FoundFile) -> None:
         """Read a file again after the next listing; until then its minute stays open."""
-        self._again.drop(file.name)
+        self.again.drop(file.name)
         self._postponed.add(file.name)
-        # It is at the head if its turn has come, and behind others if the position names it.
-        self._queue = [one for one in self._queue if one[2] != file.name]
+        # It is at the head if its turn has come, and after others if the position names it.
+        self._queue = [entry for entry in self._queue if entry[2] != file.name]
         heapify(self._queue)
 
     def watermark_us(self, listed_us: int) -> int:
-        """Return the event time that what follows is after, but for late events.
+        """Return the event time that all later events are after, except late ones.
 
         Once all files of the listing were read, that depends on its time; before, on the first one
         that was not.
@@ -212,12 +333,12 @@ class FileLedger:
         return min([listed_us, *starts]) - self._limits.lateness_us
 
     def close(self, listed_us: int) -> FilesClosedRecord | None:
-        """Close the minutes that are over and read; return what leaves the position, if anything.
+        """Close the minutes that are over and read; return the files that leave the position.
 
         `listed_us` is the beginning of the last listing.
         """
         patience_us = self._limits.open_us + _CLOCKS_DIFFER_US
-        # What is still to be read may hold copies of what was read, however long ago that was.
+        # Unread files may hold copies of events that were read, however long ago that was.
         unread = self._first_unread()
         minutes = [] if unread is None else [unread - self._limits.open_minutes]
         first = min([(listed_us - patience_us) // US_PER_MINUTE, *minutes])
@@ -228,7 +349,7 @@ class FileLedger:
         for name in gone:
             del self._records[name]
             self._met.pop(name, None)
-            self._again.drop(name)
+            self.again.drop(name)
         gone += [f"{name}{REFUSED}" for name in gone if self._refused.pop(name, 0)]
         while self._minutes and self._minutes[0][0] < first:
             self._kept.add(heappop(self._minutes)[1])
@@ -259,8 +380,8 @@ class FileLedger:
         found = self._found.get(name)
         return found is not None and self._comes_late(found, first)
 
-    def _comes_late(self, one: FoundFile, first: int) -> bool:
+    def _comes_late(self, file: FoundFile, first: int) -> bool:
         """Whether a file of a closed minute has to be known by its name, or has to be read."""
         oldest = max(first - self._limits.late_minutes, self._first_minute)
-        is_late = one.modified_us > one.end_us + self._limits.open_us
-        return is_late and one.minute >= oldest
+        is_late = file.modified_us > file.end_us + self._limits.open_us
+        return is_late and file.minute >= oldest

@@ -14,10 +14,9 @@ import pytest
 from tests.datastream_files import history, json_bytes, schema_of
 from tests.unit.producer.translation.translation_building import Topics, read_framed
 from tidegate.producer.datastream.event_file import EventFile
-from tidegate.producer.datastream_source.description import FilesCatalogue
-from tidegate.producer.datastream_source.event_records import EventRecords, place_of
-from tidegate.producer.datastream_source.json_nulls import with_known_nulls
-from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.datastream.event_records import EventRecords, place_of
+from tidegate.producer.datastream.event_translator import EventTranslator, with_known_nulls
+from tidegate.producer.datastream.stream import FilesCatalogue
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.translation.pipeline import TranslationPipeline
 from tidegate.producer.translation.table_refresh import TableRefresher

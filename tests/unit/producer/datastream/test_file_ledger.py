@@ -10,31 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.datastream_files import backfill, history
-from tidegate.producer.datastream.errors import MixedSources
+from tidegate.producer.datastream import file_ledger
+from tidegate.producer.datastream.errors import MixedSources, Position
 from tidegate.producer.datastream.event import parse_event
-from tidegate.producer.datastream.position import Position
-from tidegate.producer.datastream_source import file_ledger
-from tidegate.producer.datastream_source.description import FilesCatalogue
-from tidegate.producer.datastream_source.event_times import EventTimes
-from tidegate.producer.datastream_source.file_figures import FileFigures, Progress
-from tidegate.producer.datastream_source.file_ledger import FileLedger
-from tidegate.producer.datastream_source.found_file import (
+from tidegate.producer.datastream.event_memory import EventTimes, SeenUuids
+from tidegate.producer.datastream.file_ledger import (
+    US_PER_MINUTE,
+    FileLedger,
     FoundFile,
+    PublishedParts,
+    SourceLimits,
     found_file,
     minute_of,
     minute_of_name,
 )
-from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
-from tidegate.producer.datastream_source.object_source import ObjectSource
-from tidegate.producer.datastream_source.published_parts import PublishedParts
-from tidegate.producer.datastream_source.seen_uuids import SeenUuids
-from tidegate.producer.datastream_source.server_order import ServerOrder
-from tidegate.producer.datastream_source.tokens import (
+from tidegate.producer.datastream.object_query import FileFigures
+from tidegate.producer.datastream.object_reading import ObjectSource, Progress
+from tidegate.producer.datastream.objects_query import (
     object_of,
     object_token,
     objects_minute,
     objects_token,
 )
+from tidegate.producer.datastream.stream import FilesCatalogue
+from tidegate.producer.datastream.table_settings import ServerOrder
 from tidegate.producer.translation.catalogues import BesideCatalogue
 from tidegate.schemas.errors import SchemaError
 
@@ -61,12 +60,12 @@ def test_parts_of_files_are_read_again_in_the_order_of_their_turns():
     one = ledger({grows.name: "2/1,5/3,6/4", f"{grows.name}!": "7/6", other.name: "9/2,12/5"})
     one.add([other, grows])
     read_again = []
-    while one.is_unseen(found := one.next_file()):
-        read_again.append((found, one.through(found)))
-        one.seen(found)
+    while (found := one.next_file()).name in one.again:
+        read_again.append((found, one.again.through(found.name)))
+        one.again.seen(found.name)
     assert read_again == [(grows, 2), (other, 9), (grows, 5), (grows, 6), (other, 12)]
     assert (one.published(grows), one.published(other)) == (6, 12)
-    assert one.through(grows) is None
+    assert one.again.through(grows.name) is None
     assert one.add_record(grows, 7) == 6  # the refusal had the last turn
     assert one.refuse_from(grows, 8) == 6
     assert one.add_record(other, 13) == 7
@@ -79,8 +78,8 @@ def test_of_a_file_that_ends_before_its_published_records_no_part_is_left():
     assert one.next_file() == shorter
     one.complete(shorter, records=1)
     assert one.next_file() == other
-    one.seen(other)
-    assert not one.is_unseen(shorter)
+    one.again.seen(other.name)
+    assert shorter.name not in one.again
     assert one.next_file() == other
 
 

@@ -1,0 +1,129 @@
+"""Listings of a location: its objects, and their files from a minute on or in the order of writing.
+
+Datastream writes `<path>/<object>/yyyy/mm/dd/hh/mm/<file>`, so names sort as time.  A bucket with
+years of files is not listed to find the newest ones: folders are listed as they are reached.  From
+a minute on there is a listing for each hour, which costs a request per 1,000 files below it,
+however many folders of minutes there are.  A long history has thousands of hours, so a listing
+comes in parts, between which its reader shows that it lives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from tidegate.producer.datastream.errors import MisplacedFile, Position
+from tidegate.producer.datastream.file_ledger import FoundFile, found_file
+from tidegate.producer.datastream.file_store import Entry, FileStore, PathMissing
+
+_DEPTH_MAX = 32
+_YEAR = re.compile(r"[0-9]{4}", re.ASCII)
+_SUFFIXES = (".avro", ".avro.gz", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
+
+
+def is_event_file(name: str) -> bool:
+    """Whether a file's name is that of a file with events; hidden files are not."""
+    return name.lower().endswith(_SUFFIXES) and not name.startswith((".", "_"))
+
+
+def object_folders(store: FileStore, location: str) -> list[str]:
+    """Return the folders of the objects below a location, by name; none if it is empty.
+
+    The location itself is the only one if it holds files, or the years of one object.
+    """
+    entries = store.entries(location)
+    folders = [one for one in entries if one.is_folder and not one.name.startswith(".")]
+    has_files = any(is_event_file(one.name) for one in entries if not one.is_folder)
+    if has_files or (folders and all(_YEAR.fullmatch(one.name) for one in folders)):
+        return [location]
+    return [one.path for one in folders]
+
+
+def all_files(store: FileStore, folder: str) -> Iterator[Entry]:
+    """Yield the files with events below a folder, the oldest first."""
+    return _walk(store, folder, is_reversed=False, depth=0)
+
+
+def newest_files(store: FileStore, folder: str, count: int) -> list[Entry]:
+    """Return at most so many of the newest files with events below a folder, the newest first."""
+    return list(islice(_walk(store, folder, is_reversed=True, depth=0), count))
+
+
+def _walk(store: FileStore, folder: str, *, is_reversed: bool, depth: int) -> Iterator[Entry]:
+    entries = store.entries(folder)
+    for one in reversed(entries) if is_reversed else entries:
+        if not one.is_folder:
+            if is_event_file(one.name):
+                yield one
+        elif depth < _DEPTH_MAX and not one.name.startswith("."):
+            yield from _walk(store, one.path, is_reversed=is_reversed, depth=depth + 1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOURS_ASKED_BLINDLY = 3
+_LEVELS = 4
+
+
+def files_from(
+    store: FileStore, folder: str, *, from_minute: int, now_minute: int
+) -> Iterator[list[FoundFile]]:
+    """Yield an object's files with events of that minute and later ones, in no order.
+
+    They come as lists, one for each folder that was looked into; many are empty.  Raises
+    ConfigError, UnreachableError and, for a file outside of the folders of minutes, MisplacedFile.
+    """
+    first = from_minute // 60
+    last = now_minute // 60 + 1  # the store's clock may be ahead
+    if last - first < _HOURS_ASKED_BLINDLY:
+        hours: Iterator[str | None] = iter(
+            [f"{folder}/{_hour(one)}" for one in range(first, last + 1)]
+        )
+    else:
+        hours = _hours(store, folder, _hour(first).split("/"), level=0, is_edge=True)
+    for hour in hours:
+        found = []
+        for one in () if hour is None else store.files_below(hour):
+            if is_event_file(one.path.rpartition("/")[2]):
+                file = found_file(one.path, within=folder, modified_us=one.modified_us)
+                if file.minute >= from_minute:
+                    found.append(file)
+        yield found
+
+
+def _hours(
+    store: FileStore, folder: str, first: list[str], *, level: int, is_edge: bool
+) -> Iterator[str | None]:
+    """Yield the folders of hours that are not before the first one; `is_edge`: one of it may be.
+
+    None stands for a folder that was looked into to find them.
+    """
+    if level == _LEVELS:
+        yield folder
+        return
+    try:
+        entries = store.entries(folder)
+    except PathMissing:
+        if level == 0:
+            yield folder  # which is not there: listing it says whether the whole location is gone
+        return
+    yield None
+    for one in entries:
+        if not one.is_folder:
+            if level == 0 and is_event_file(one.name):
+                raise MisplacedFile.at(
+                    Position(one.path, 0),
+                    "the file is not in a folder yyyy/mm/dd/hh/mm of its object",
+                )
+            continue
+        if not one.name.isdigit() or len(one.name) != len(first[level]):
+            continue
+        if is_edge and one.name < first[level]:
+            continue
+        is_next = is_edge and one.name == first[level]
+        yield from _hours(store, one.path, first, level=level + 1, is_edge=is_next)
+
+
+def _hour(hour: int) -> str:
+    return (_EPOCH + timedelta(hours=hour)).strftime("%Y/%m/%d/%H")
