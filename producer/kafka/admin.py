@@ -160,17 +160,17 @@ class CommittedOffsets:
     def find(self, topic: str, topic_partition: int, message: str, **fields: Any) -> TopicPartition:
         """Return the place with its `offset`, negative if none is committed, and its `metadata`.
 
-        Waits for a minute while a transaction that would move it is open, or nobody answers; then
-        raises UnreachableError with the message and the fields.  Raises ConfigError if an ACL is
-        missing.
+        Waits for a minute while a transaction that would move it is open, or without an answer;
+        then raises UnreachableError with the message and the fields.  Raises ConfigError if an ACL
+        is missing.
         """
         place = TopicPartition(topic, topic_partition)
 
         def ask(client: Consumer) -> TopicPartition:
-            (found,) = client.committed([place], timeout=CALL_TIMEOUT_S)
-            if found.error is not None:
-                raise KafkaException(found.error)
-            return found
+            (committed,) = client.committed([place], timeout=CALL_TIMEOUT_S)
+            if committed.error is not None:
+                raise KafkaException(committed.error)
+            return committed
 
         return self._client.call(ask, message, **fields)
 

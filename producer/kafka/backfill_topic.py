@@ -1,6 +1,6 @@
 """The topic with the requests for backfills: read by every worker, written by a command.
 
-It has one topic partition and is compacted.  It exists once somebody has asked for a backfill.
+It has one topic partition and is compacted.  It exists from the first request for a backfill on.
 All commands of a stream write with one transactional id, so only the one that was started last can
 commit, and what it has read since is all that was ever asked for.
 """
@@ -50,7 +50,7 @@ _CLOSE_S = 5.0
 
 
 class RequestFollower:
-    """Keeps `requests` as the topic has them, in a thread of its own, until it is closed."""
+    """Keeps `requests` as the topic has them, in its own thread, until it is closed."""
 
     def __init__(
         self,

@@ -113,7 +113,9 @@ class KafkaDeadLetters:
 
     def _ends(self) -> dict[int, int]:
         """Return the end of each topic partition, records of open transactions included."""
-        places = {TopicPartition(self._topic, one): OffsetSpec.latest() for one in self._numbers}
+        places = {
+            TopicPartition(self._topic, number): OffsetSpec.latest() for number in self._numbers
+        }
 
         def ask(admin: AdminClient) -> dict[int, int]:
             answers = admin.list_offsets(
@@ -121,7 +123,9 @@ class KafkaDeadLetters:
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=CALL_TIMEOUT_S,
             )
-            return {place.partition: listed_offset(one.result()) for place, one in answers.items()}
+            return {
+                place.partition: listed_offset(answer.result()) for place, answer in answers.items()
+            }
 
         return self._admin.call(ask, "cannot find the dead-letter topic's end", topic=self._topic)
 

@@ -133,9 +133,9 @@ class DeliveryReports:
         last_offsets = self._last_offsets.setdefault(slot, {})
 
         def on_report(error: KafkaError | None, report: Message) -> None:
-            found = self._place_of(error, report, slot, records)
-            if found is not None:
-                place, offset = found
+            delivered = self._place_of(error, report, slot, records)
+            if delivered is not None:
+                place, offset = delivered
                 if offset > last_offsets.get(place, -1):
                     last_offsets[place] = offset
 
@@ -157,9 +157,9 @@ class DeliveryReports:
         is_snapshot = isinstance(body, SlotProgress | SlotChanges) and body.chunk == 0
 
         def on_report(error: KafkaError | None, report: Message) -> None:
-            found = self._place_of(error, report, effect.slot)
-            if found is not None and is_snapshot:
-                self.snapshots[effect.slot] = found[1]
+            delivered = self._place_of(error, report, effect.slot)
+            if delivered is not None and is_snapshot:
+                self.snapshots[effect.slot] = delivered[1]
 
         return on_report
 

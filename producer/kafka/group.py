@@ -31,10 +31,10 @@ def describe_group(client: AdminClient, group: str) -> GroupMetadata | None:
 
     Raises KafkaException.
     """
-    found = next(iter(client.list_groups(group, CALL_TIMEOUT_S)), None)
-    if found is not None and found.error is not None:
-        raise KafkaException(found.error)
-    return found
+    metadata = next(iter(client.list_groups(group, CALL_TIMEOUT_S)), None)
+    if metadata is not None and metadata.error is not None:
+        raise KafkaException(metadata.error)
+    return metadata
 
 
 def member_name(member_id: str) -> str:
@@ -50,8 +50,12 @@ def group_members(admin: RetryingAdmin, group: str) -> list[str]:
     """
 
     def ask(client: AdminClient) -> list[str]:
-        found: Any = describe_group(client, group)  # its fields have no types
-        return [] if found is None else sorted(member_name(one.id) for one in found.members)
+        metadata: Any = describe_group(client, group)  # its fields have no types
+        return (
+            []
+            if metadata is None
+            else sorted(member_name(member.id) for member in metadata.members)
+        )
 
     return admin.call(ask, "cannot describe the consumer group", group=group)
 
@@ -126,7 +130,7 @@ def leave_group(consumer: Consumer) -> None:
 def keep_place(clients: list[Consumer]) -> None:
     """Drop the only references to clients, whose places the group keeps until their sessions end.
 
-    On a thread of its own: ending a client that hangs may hang too.  The clients' callbacks may
+    On another thread: ending a client that hangs may hang too.  The clients' callbacks may
     still be called there.
     """
     threading.Thread(target=_drop, args=(clients,), name="kafka-discard", daemon=True).start()

@@ -49,7 +49,9 @@ _HEARTBEAT_MAX_MS = 2_000
 """A member learns of a rebalance by its next heartbeat, however long its session may last."""
 _METADATA_MAGIC = b"CGMDv2:"
 _FATAL_ERRORS = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001 - public constants
-_OF_OTHER_CLIENTS = RootSlotRead | FleetRead | ProgressReadLost | AccessDenied | ReadInterrupted
+_EVENTS_OF_OTHER_CLIENTS = (
+    RootSlotRead | FleetRead | ProgressReadLost | AccessDenied | ReadInterrupted
+)
 """What other clients than the group's have read, and most of it is returned once."""
 _log = structlog.get_logger()
 
@@ -72,7 +74,7 @@ class KafkaMembership:
         open_follower: Callable[[str, bool], ProgressFollower] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare; `start` joins the group.  `data_topics` are described beside `topic`.
+        """Prepare; `start` joins the group.  `data_topics` are described as well as `topic`.
 
         `RootSlotRead`, without which a worker starts no query, comes from `root_slot`, which the
         caller closes; `open_follower` starts to read all slots of an epoch.
@@ -173,12 +175,12 @@ class KafkaMembership:
                 or (error.code() in OUT_OF_RANGE and message.partition() in self._seeking)
             ):
                 self._replace_consumer(error.str())
-                return [event for event in events if isinstance(event, _OF_OTHER_CLIENTS)]
+                return [event for event in events if isinstance(event, _EVENTS_OF_OTHER_CLIENTS)]
             event = self._event_of(message)
             if event is None:
                 continue
             if events and _goes_on(event, events[-1]):
-                events.pop()  # most of what a worker reads is its own and wanted by nobody
+                events.pop()  # most of what a worker reads is its own, and not wanted
             events.append(event)
         return events
 
@@ -329,7 +331,7 @@ class KafkaMembership:
         lost, self._assigned = tuple(sorted(self._assigned)), set()
         self._seeking.clear()
         self._listener.slots_lost(lost)
-        # On a thread of its own: a client that is stuck may take long.
+        # On its own thread: a client that is stuck may take long.
         threading.Thread(
             target=leave_group, args=(former,), name="kafka-discard", daemon=True
         ).start()

@@ -98,14 +98,14 @@ class KafkaMessageLimits:
         except KafkaException as error:
             raise self._failure(error) from error
         topics = [ConfigResource(ResourceType.TOPIC, topic) for topic in self._topics]
-        found = self._describe(admin, topics, _TOPIC_DEFAULTS)
+        settings = self._describe(admin, topics, _TOPIC_DEFAULTS)
         nodes = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
         of_brokers = self._describe(admin, nodes, _BROKER_DEFAULTS)
         limits = [value["socket.request.max.bytes"] for value in of_brokers.values()]
         request = min(limits, default=_BROKER_DEFAULTS["socket.request.max.bytes"])
         return {
             topic: min(*values.values(), request - _REQUEST_OVERHEAD_BYTES)
-            for topic, values in found.items()
+            for topic, values in settings.items()
         }
 
     def _describe(
@@ -130,14 +130,14 @@ class KafkaMessageLimits:
         self, entries: Mapping[str, Any], defaults: Iterable[str], of: str
     ) -> dict[str, int]:
         """Return the named entries that are numbers; some services answer with null values."""
-        found: dict[str, int] = {}
+        limits: dict[str, int] = {}
         for name in defaults:
             value = entries[name].value if name in entries else None
             try:
-                found[name] = int(value or "")
+                limits[name] = int(value or "")
             except ValueError:
                 self._note_unknown(of, cause=f"{name} is {value!r}")
-        return found
+        return limits
 
     def _accept_or_raise(self, error: KafkaException, name: str) -> None:
         """Accept that a configuration cannot be described: its defaults are used."""

@@ -85,29 +85,29 @@ class GroupMonitor:
             return None
         if group is None:
             return None  # its coordinator is just moving
-        members = {member_name(one.id): one for one in group.members}
+        members = {member_name(member.id): member for member in group.members}
         own = members.get(self._worker)
         return GroupDescribed(
             is_stable=group.state == "Stable",
             is_member=own is not None and own.client_id == self._client_id,
-            assignments={name: _assigned(one.assignment) for name, one in members.items()},
+            assignments={name: _assigned(member.assignment) for name, member in members.items()},
         )
 
 
 def _assigned(assignment: bytes) -> frozenset[int]:
     """Return the topic partitions of an assignment: Kafka's `ConsumerProtocolAssignment`."""
-    found: set[int] = set()
+    slots: set[int] = set()
     if not assignment:
-        return frozenset(found)  # during a rebalance
+        return frozenset(slots)  # during a rebalance
     _, topics = struct.unpack_from(">hi", assignment)
     at = struct.calcsize(">hi")
     for _ in range(topics):
         (length,) = struct.unpack_from(">h", assignment, at)
         at += 2 + length
         (count,) = struct.unpack_from(">i", assignment, at)
-        found.update(struct.unpack_from(f">{count}i", assignment, at + 4))
+        slots.update(struct.unpack_from(f">{count}i", assignment, at + 4))
         at += 4 + 4 * count
-    return frozenset(found)
+    return frozenset(slots)
 
 
 _TIMEOUT_S = 5.0
@@ -165,7 +165,7 @@ class TopicMonitor:
         progress: TopicState | None = None
         for topic in answers:
             try:
-                found = answers[topic].result()
+                description = answers[topic].result()
             except KafkaException as error:
                 reason: KafkaError = error.args[0]
                 if is_denied(reason):
@@ -175,7 +175,7 @@ class TopicMonitor:
                     continue
                 state = TopicState(topic, None, 0)
             else:
-                state = TopicState(topic, str(found.topic_id), len(found.partitions))
+                state = TopicState(topic, str(description.topic_id), len(description.partitions))
             if topic == self._topics[0]:
                 progress = state
             else:

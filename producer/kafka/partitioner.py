@@ -1,7 +1,7 @@
 """The topic partition of a data record, by the client's own murmur2 in C.
 
 The client's partitioner counts the topic partitions that a topic has now, so it is not used: after
-the topic has grown, the next record of a key would stand elsewhere.  But the function behind it is
+the topic has grown, the next record of a key would be elsewhere.  But its function is
 part of librdkafka's interface, takes the number from its caller and needs no topic.  Called
 directly it gives what `schemas.partitioner` gives, in a sixth of the time.
 """
@@ -35,7 +35,7 @@ _count = lru_cache(maxsize=1024)(ctypes.c_int32)
 
 
 def topic_partition_of(key: bytes, topic_partitions: int) -> int:
-    """Return where a framed key belongs in a topic with so many topic partitions."""
+    """Return where a framed key belongs in a topic with this number of topic partitions."""
     if _murmur2 is None:
         return partitioner.topic_partition_of(key, topic_partitions)
     size = len(key)

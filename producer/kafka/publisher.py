@@ -125,7 +125,7 @@ class KafkaPublisher:
         self._sizes: dict[str, int] = {}
 
     def start(self) -> None:
-        """Create a producer of the transactional id, which ends what its predecessor left open.
+        """Create a producer of the transactional id, which ends its predecessor's transaction.
 
         Raises UnreachableError if the broker does not answer within a minute, and ConfigError if it
         denies access, or knows no transactions or none of this time-out.
@@ -292,7 +292,7 @@ class KafkaPublisher:
         return TransactionAborted(reason)
 
     def close(self) -> None:
-        """Release the client, on a thread of its own."""
+        """Release the client, on its own thread."""
         former, self._producer = [self._producer], None
         _discard(former)
 
@@ -328,7 +328,7 @@ class KafkaPublisher:
         """Make a call whose last argument is its time-out; give up well after that time.
 
         After a broker was down, a fence has been seen never to return.  A call that hangs stays
-        behind, on a thread of its own; the next producer of the same id fences it.
+        behind, on its own thread; the next producer of the same id fences it.
         """
         try:
             call_bounded(lambda: call(*arguments, within_s), within_s=within_s + _HANGS_AFTER_S)
@@ -464,5 +464,5 @@ def _is_retriable(reason: KafkaError) -> bool:
 
 
 def _discard(producers: list[Producer | None]) -> None:
-    """Drop the only references to producers on a thread of its own: ending one may hang."""
+    """Drop the only references to producers on another thread: ending one may hang."""
     threading.Thread(target=producers.clear, name="kafka-discard", daemon=True).start()

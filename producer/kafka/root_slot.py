@@ -65,9 +65,9 @@ class RootSlotReader:
         self._found: list[ProgressRecord] = []
         """Read, and not returned by `poll_records` yet."""
         self._position = 0
-        """The next offset, behind all that was read."""
+        """The next offset after all records that were read."""
         self._returned = 0
-        """The next offset, behind what `poll_records` has returned."""
+        """The next offset after the records that `poll_records` has returned."""
         self._lost: ProgressLost | None = None
         self._interruption: ReadInterrupted | None = None
         """Met, and not returned by `poll_records` yet."""
@@ -83,7 +83,7 @@ class RootSlotReader:
         error is returned by `poll_records`.  Records wait while the decoder does not know their
         schema.
         """
-        found: ProgressRecord | None = None
+        start: ProgressRecord | None = None
         at_end = False
         for message in self._held.take(lambda: self._consume(timeout_s), self._is_ready):
             error = message.error()
@@ -93,9 +93,9 @@ class RootSlotReader:
                 at_end = self._note(error) or at_end
                 continue
             self._advance(message)
-            if not self._take_record(message) and found is None:
-                found = self._stream_start(message)
-        return found, at_end
+            if not self._take_record(message) and start is None:
+                start = self._stream_start(message)
+        return start, at_end
 
     def poll_records(
         self,

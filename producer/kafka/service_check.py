@@ -94,15 +94,15 @@ def missing_parts(
     `topics` exist.  What is denied, or not answered, is not counted as missing.
     """
     admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
-    found = []
+    missing = []
     if _has_no_ids(admin, topics):
-        found.append("topic ids are zero: a topic that is deleted and re-created is not noticed")
+        missing.append("topic ids are zero: a topic that is deleted and re-created is not noticed")
     if reason := _refused_configs(admin):
-        found.append(
+        missing.append(
             f"DescribeConfigs is missing ({reason}): limits of sizes and the cleanup.policy of the "
             "progress topic are not checked"
         )
-    return found
+    return missing
 
 
 def _has_no_ids(admin: AdminClient, topics: Sequence[str]) -> bool:

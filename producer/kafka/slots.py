@@ -85,7 +85,9 @@ class SlotEnds:
         elif all(answer.done() for answer in self._answers.values()):
             answers, self._answers = self._answers, {}
             try:
-                return {place.partition: found.result().offset for place, found in answers.items()}
+                return {
+                    place.partition: answer.result().offset for place, answer in answers.items()
+                }
             except KafkaException as error:
                 _log.debug("ends of slots not described", reason=str(error))
                 self._admin.replace(self._asked)

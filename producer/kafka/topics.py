@@ -109,7 +109,7 @@ class KafkaTopics:
     def describe(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
         """Return those of the topics that exist."""
         names = list(topics)
-        found: dict[str, TopicDescription] = {}
+        descriptions: dict[str, TopicDescription] = {}
         answers = self._admin.describe_topics(
             TopicCollection(names), request_timeout=_CALL_TIMEOUT_S
         )
@@ -121,8 +121,8 @@ class KafkaTopics:
                     continue
                 raise self._failure(error, f"cannot describe topic {name}") from error
             topic_partitions = len(description.partitions)
-            found[name] = TopicDescription(name, str(description.topic_id), topic_partitions)
-        return found
+            descriptions[name] = TopicDescription(name, str(description.topic_id), topic_partitions)
+        return descriptions
 
     def ensure_progress(self, topic: str, *, slots: int, replication: int) -> TopicDescription:
         """Return the progress topic; create it with `slots` topic partitions if it is missing.
@@ -229,26 +229,26 @@ class KafkaTopics:
             )
 
     def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
-        found = self._create_missing(wanted)
+        descriptions = self._create_missing(wanted)
         give_up_at = time.monotonic() + _CALL_TIMEOUT_S
-        while len(found) < len(wanted) and time.monotonic() < give_up_at:
-            found = self.describe(wanted)
+        while len(descriptions) < len(wanted) and time.monotonic() < give_up_at:
+            descriptions = self.describe(wanted)
             time.sleep(0.05)
-        if len(found) < len(wanted):
+        if len(descriptions) < len(wanted):
             raise UnreachableError(
                 "created topics are not visible in broker metadata",
-                topics=sorted(wanted.keys() - found.keys()),
+                topics=sorted(wanted.keys() - descriptions.keys()),
             )
-        return found
+        return descriptions
 
     def _create_missing(self, wanted: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:
         """Create what is missing; return what was there before."""
-        found = self.describe(wanted)
-        missing = [topic for name, topic in wanted.items() if name not in found]
+        descriptions = self.describe(wanted)
+        missing = [topic for name, topic in wanted.items() if name not in descriptions]
         give_up_at = time.monotonic() + _CALL_TIMEOUT_S
         while missing and not self._create(missing, is_last=time.monotonic() >= give_up_at):
             time.sleep(_BROKER_PAUSE_S)
-        return found
+        return descriptions
 
     def _create(self, topics: list[NewTopic], *, is_last: bool) -> bool:
         """Create topics; return whether they are there now, or will be.
@@ -336,11 +336,11 @@ class KafkaDataTopics:
         """Create the topic if it is missing; the admin client may be used by any thread.
 
         Raises what `KafkaTopics.ensure_data` raises, a right that is missing for this topic as
-        TopicRefused; but too few brokers are no error of the settings, since there were enough
+        TopicRefused; but too few brokers are not an error of the settings, since there were enough
         when the worker started.
         """
         try:
-            found = self._topics.ensure_data(
+            description = self._topics.ensure_data(
                 [topic],
                 topic_partitions=self._topic_partitions,
                 replication=self._replication,
@@ -357,9 +357,11 @@ class KafkaDataTopics:
             raise InvariantViolation(
                 "a later table was found, and no worker is there to record it", topic=topic
             )
-        self._counts.setdefault(topic, found.topic_partitions)
+        self._counts.setdefault(topic, description.topic_partitions)
         self._limits.add(topic)
-        self.on_found(DataTopic(topic, found.topic_id, found.topic_partitions, key_schema_id))
+        self.on_found(
+            DataTopic(topic, description.topic_id, description.topic_partitions, key_schema_id)
+        )
 
 
 _GONE_S = 60.0
@@ -387,24 +389,24 @@ class StreamRemoval:
         visible = list_topics(self._servers, self._options)
         require_own_prefix(names, visible)
         others = (names.dead_letter, names.backfills)
-        return sorted(one for one in visible if one in others or names.has_schemas(one))
+        return sorted(topic for topic in visible if topic in others or names.has_schemas(topic))
 
     def groups(self) -> list[str]:
         """Return the fleet's group and the registers of its workers, as far as they exist."""
         answer = self._admin.list_consumer_groups(request_timeout=CALL_TIMEOUT_S)
         try:
-            found = answer.result()
+            groups = answer.result()
         except KafkaException as error:
             raise self._failure(error, "cannot list the consumer groups") from error
         group = self._names.group
         return sorted(
-            one.group_id
-            for one in found.valid
-            if one.group_id == group or one.group_id.startswith(f"{group}-")
+            listing.group_id
+            for listing in groups.valid
+            if listing.group_id == group or listing.group_id.startswith(f"{group}-")
         )
 
     def remove(self, topics: Sequence[str], groups: Sequence[str]) -> None:
-        """Remove topics and groups, and wait until the topics are gone; what is gone is no error.
+        """Remove topics and groups, and wait until the topics are gone; missing ones are ignored.
 
         Raises UnreachableError for topics that stay.
         """

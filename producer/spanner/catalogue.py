@@ -99,7 +99,7 @@ class SpannerCatalogue:
         self._known_dialect = ""
 
     def describe(self, stream: str) -> StreamDescription:
-        """Return a change stream and its tables; `exists` is false if there is no such stream."""
+        """Return a change stream and its tables; `exists` is false without the stream."""
         dialect = self._dialect()
         if dialect not in DIALECTS:
             return StreamDescription(
@@ -127,7 +127,7 @@ class SpannerCatalogue:
         )
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
-        """Return a table as a change stream watches it, now or at a time; None if there is none.
+        """Return a table as a change stream watches it, now or at a time; None without the table.
 
         A table that the stream no longer watches, or that exists no more, has records left: all of
         its columns count as watched.
@@ -135,20 +135,20 @@ class SpannerCatalogue:
         schema, _, table = name.rpartition(".")
         wanted = _TableName(schema, table)
         watched = self._watched(stream, watches_all=False, read_ns=read_ns)
-        found = self._tables(
+        tables = self._tables(
             {wanted: watched.get(wanted)},
             filters_of(self._options(stream, read_ns=read_ns)),
             only_table=table,
             read_ns=read_ns,
         )
-        return found[0] if found else None
+        return tables[0] if tables else None
 
     def every_table(self) -> tuple[TableSchema, ...]:
         """Return the users' tables by name, whether a change stream watches them or not."""
         return self._tables(self._watched("", watches_all=True), ())
 
     def nullable_columns(self) -> frozenset[tuple[str, str]]:
-        """Return the table, as it is reported, and the name of each column that may be NULL."""
+        """Return the reported name of the table and the name of each column that may be NULL."""
         return frozenset(
             (self._name(row).reported, row["column_name"])
             for row in self._rows(_NULLABLE)
@@ -156,9 +156,9 @@ class SpannerCatalogue:
         )
 
     def key_order(self, name: str, *, read_ns: int | None = None) -> KeyOrder:
-        """Return in which order a table's rows stand, now or at a time; no part without a table."""
+        """Return the order of a table's rows, now or at a time; no parts without the table."""
         schema, _, table = name.rpartition(".")
-        found = [
+        rows = [
             row
             for row in self._rows(_KEY_ORDER, read_ns, name=table)
             if self._name(row) == _TableName(schema, table) and row["ordinal_position"] is not None
@@ -169,12 +169,12 @@ class SpannerCatalogue:
                 is_descending=row["column_ordering"].upper().startswith("DESC"),
                 is_nullable=_is_set(row["is_nullable"]),
             )
-            for row in sorted(found, key=lambda row: int(row["ordinal_position"]))
+            for row in sorted(rows, key=lambda row: int(row["ordinal_position"]))
         )
         return KeyOrder(self._dialect(), parts)
 
     def now_ns(self) -> int:
-        """Return the service's time in nanoseconds since 1970, which no clock of ours has part in.
+        """Return the service's time in nanoseconds since 1970, not that of this host.
 
         In a database of another dialect that is 0: nothing of it is read.
         """
@@ -185,8 +185,8 @@ class SpannerCatalogue:
         """Return the database's dialect, which never changes."""
         if not self._known_dialect:
             # No row at all: older databases, which are GoogleSQL.
-            found = next((row["option_value"] for row in self._rows(_DIALECT)), GOOGLE_SQL)
-            self._known_dialect = found
+            dialect = next((row["option_value"] for row in self._rows(_DIALECT)), GOOGLE_SQL)
+            self._known_dialect = dialect
         return self._known_dialect
 
     def _name(self, row: Row) -> _TableName:
@@ -313,7 +313,7 @@ _T = TypeVar("_T")
 
 
 class TablesAt:
-    """Asks the catalogue, beside the other queries; remembers each table at its last time.
+    """Tables at a time: asks the catalogue in a thread, and remembers each table's last time.
 
     Google's page on the information schema lets its views be read at an exact time.
     """
@@ -327,16 +327,16 @@ class TablesAt:
 
     async def table(self, name: str, *, read_ns: int) -> TableSchema | None:
         """Return a table as it was; None if there was none.  Raises QueryError and SchemaError."""
-        at, found = self._known.get(name, (None, None))
+        at, table = self._known.get(name, (None, None))
         if at != read_ns:
-            found = await self._tasks.in_thread(
+            table = await self._tasks.in_thread(
                 lambda: self._catalogue.table(name, stream=self._stream, read_ns=read_ns)
             )
-            self._known[name] = (read_ns, found)
-        return found
+            self._known[name] = (read_ns, table)
+        return table
 
     async def in_thread(self, ask: Callable[[], _T]) -> _T:
-        """Ask a catalogue something else, beside the other queries."""
+        """Run another query of a catalogue in a thread."""
         return await self._tasks.in_thread(ask)
 
 
@@ -368,7 +368,7 @@ def source_tables(
             fields=tuple(field(table.name, column) for column in table.columns),
             watched_by=tuple(name for name, columns in watched.items() if table.name in columns),
         )
-        for table in sorted(tables, key=lambda one: one.name)
+        for table in sorted(tables, key=lambda table: table.name)
     )
 
 

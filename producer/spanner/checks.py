@@ -220,7 +220,7 @@ _POSTGRESQL_QUOTED = re.compile(
     re.DOTALL,
 )
 _NAME = re.compile(r"([`\"])([^`\"]*)\1(\s*\()?")
-"""A quoted name, and the parenthesis behind that of a function."""
+"""A quoted name, and the parenthesis after that of a function."""
 _CHANGING = re.compile(
     r"\b(?:current_(?:timestamp|datetime|date|time)|local(?:timestamp|time)|tablesample)\b"
     r"|\b(?:rand|random|generate_uuid|gen_random_uuid|new_uuid|now|nextval"
@@ -254,19 +254,19 @@ def changing_word(where: str, *, dialect: str) -> str:
     """Return a name in a condition whose value changes with each query; empty without one."""
     is_postgresql = dialect == POSTGRESQL
     quoted, mark = (_POSTGRESQL_QUOTED, '"') if is_postgresql else (_GOOGLE_QUOTED, "`")
-    names_only = quoted.sub(lambda one: one[0] if one[0].startswith(mark) else " ", where)
+    names_only = quoted.sub(lambda match: match[0] if match[0].startswith(mark) else " ", where)
     # Functions can be named in quotes as well; any other quoted name is one of the database's.
-    plain = _NAME.sub(lambda one: f" {one[2]}(" if one[3] else " ", names_only)
-    found = _CHANGING.search(plain)
-    return found[0] if found else ""
+    plain = _NAME.sub(lambda match: f" {match[2]}(" if match[3] else " ", names_only)
+    match = _CHANGING.search(plain)
+    return match[0] if match else ""
 
 
 def _require(channels: SpannerChannels, table: str, change_stream: str, where: str) -> None:
     catalogue = SpannerCatalogue(channels)
-    found = catalogue.table(table, stream=change_stream)
-    if found is None:
+    schema = catalogue.table(table, stream=change_stream)
+    if schema is None:
         raise ConfigError(f"the database has no table {table}", hint="Check the setting database")
-    if (wrong := unordered_key(found)) is not None:
+    if (wrong := unordered_key(schema)) is not None:
         raise ConfigError(
             (
                 f"--where: the key column {table}.{wrong.name} has the type {wrong.type.code}, "
@@ -280,8 +280,8 @@ def _require(channels: SpannerChannels, table: str, change_stream: str, where: s
             f"--where: the value of {word} changes while the table is read",
             hint="Write the value itself, such as TIMESTAMP '2024-05-01T00:00:00Z'",
         )
-    columns = [one.name for one in found.key_columns]
-    chunk = chunk_query(found, order, columns, after=None, where=where, rows=1)
+    columns = [column.name for column in schema.key_columns]
+    chunk = chunk_query(schema, order, columns, after=None, where=where, rows=1)
     # Without parentheses around it, a condition that closes ours does not parse.
     alone = f"SELECT 1 FROM {order.quoted(table)} WHERE {where}\nLIMIT 1"  # noqa: S608 - it is only planned
     for sql in (chunk.sql, alone):

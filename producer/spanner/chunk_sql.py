@@ -1,6 +1,6 @@
-"""The query of a chunk in SQL: the rows behind a key that meet a condition, in the table's order.
+"""The query of a chunk in SQL: the rows after a key that meet a condition, in the table's order.
 
-GoogleSQL puts NULL before all values where a column ascends and behind them where it descends;
+GoogleSQL puts NULL before all values where a column ascends and after them where it descends;
 PostgreSQL does the opposite.  Both compare all other values as they sort them, except for floats:
 NaN is neither less than a number nor equal to itself.
 """
@@ -29,7 +29,7 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class KeyOrder:
-    """In which order the rows of a table stand."""
+    """The order of a table's rows."""
 
     dialect: str
     parts: tuple[KeyPart, ...]
@@ -41,7 +41,7 @@ class KeyOrder:
     def quoted(self, name: str) -> str:
         """Return a name as SQL has it; of a table in a named schema, both names."""
         mark = '"' if self.dialect == POSTGRESQL else "`"
-        return ".".join(f"{mark}{one.replace(mark, mark * 2)}{mark}" for one in name.split("."))
+        return ".".join(f"{mark}{part.replace(mark, mark * 2)}{mark}" for part in name.split("."))
 
     def parameter(self, number: int) -> tuple[str, str]:
         """Return a parameter as SQL has it, and its name in a request; numbers begin with 1."""
@@ -75,9 +75,9 @@ def chunk_query(
     where: str,
     rows: int,
 ) -> ChunkSql:
-    """Return the query of `rows` rows behind the key `after` that meet the condition `where`.
+    """Return the query of `rows` rows after the key `after` that meet the condition `where`.
 
-    `columns` are returned, in their order.  A condition stands in a line of its own, so that a
+    `columns` are returned, in their order.  A condition is in its own line, so that a
     comment at its end ends with it.
     """
     named = ", ".join(order.quoted(name) for name in columns)
@@ -86,11 +86,11 @@ def chunk_query(
     keys = ", ".join(
         f"{order.quoted(part.name)}{' DESC' if part.is_descending else ''}" for part in order.parts
     )
-    behind = f"{place.behind()} AND " if after is not None else ""
+    later = f"{place.after_last_key()} AND " if after is not None else ""
     sorted_by = f"ORDER BY {keys} " if keys else ""  # a table without a key has one row
     whole = order.quoted(table.name)
     # The condition is the operator's, and was checked; Spanner lets this query write nothing.
-    sql = f"SELECT {named} FROM {whole} WHERE {behind}({where}\n) {sorted_by}LIMIT {rows}"  # noqa: S608 - as above
+    sql = f"SELECT {named} FROM {whole} WHERE {later}({where}\n) {sorted_by}LIMIT {rows}"  # noqa: S608 - as above
     return ChunkSql(sql, place.parameters)
 
 
@@ -107,21 +107,21 @@ class _Place:
                 self._names[name], in_request = order.parameter(len(self._names) + 1)
                 self.parameters[in_request] = (codes[name], value)
 
-    def behind(self) -> str:
-        """Return what holds for the keys behind the last one, in parentheses."""
+    def after_last_key(self) -> str:
+        """Return the condition of keys after the last one, in parentheses."""
         ways: list[str] = []
         equal: list[str] = []
         for part in self._order.parts:
             if beyond := self._beyond(part):
                 ways.append(" AND ".join([*equal, beyond]))
             equal.append(self._equal(part))
-        found = " OR ".join(f"({way})" for way in ways) or "FALSE"
+        later = " OR ".join(f"({way})" for way in ways) or "FALSE"
         # Says nothing new, but gives Spanner a range in which to begin.
         bound = self._bound(self._order.parts[0]) if len(self._order.parts) > 1 else ""
-        return f"({bound} AND ({found}))" if bound else f"({found})"
+        return f"({bound} AND ({later}))" if bound else f"({later})"
 
     def _bound(self, part: KeyPart) -> str:
-        """Return what holds for the same value of a column and all later ones; empty for all."""
+        """Return the condition of the same value of a column and later ones; empty for all."""
         if part.name in self._names:
             return self._compared(part, "<=" if part.is_descending else ">=")
         return "" if self._order.is_null_first(part) else self._equal(part)
@@ -132,7 +132,7 @@ class _Place:
         return f"{name} IS NULL" if parameter is None else f"{name} = {parameter}"
 
     def _beyond(self, part: KeyPart) -> str:
-        """Return what holds for the later values of a column; empty where there is none."""
+        """Return the condition of later values of a column; empty where there are none."""
         if part.name in self._names:
             return self._compared(part, "<" if part.is_descending else ">")
         is_last = not self._order.is_null_first(part)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import TypeAlias
 
 from google.cloud.spanner_v1.types import TypeCode
 
@@ -19,9 +20,9 @@ from tidegate.producer.description import (
     MUTABLE_KEY_RANGE,
     POSTGRESQL,
 )
-from tidegate.producer.records import StreamRecord
 from tidegate.producer.spanner.decoding.json_rows import JsonResponseDecoder
 from tidegate.producer.spanner.decoding.proto_rows import ProtoResponseDecoder
+from tidegate.producer.spanner.decoding.response import Decoder
 from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache, ResponseDecoder
 from tidegate.schemas.errors import ConfigError
 
@@ -31,29 +32,9 @@ WINDOW_US = 20 * 60 * 1_000_000
 """The interval of one query of mutable key ranges: the service takes at most 30 minutes."""
 
 
-class Decoder(Protocol):
-    """Decodes the response messages of one query, in their order."""
-
-    def decode(self, message: bytes) -> list[StreamRecord]:
-        """Return the records that a serialised `PartialResultSet` completes.
-
-        Raises SchemaError if the message or a record in it is not of the form.
-        """
-        ...
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """The size of the value that is kept until its rest arrives; 0 without one."""
-        ...
-
-    def end(self) -> None:
-        """Check that the response did not stop in the middle of a value; raises SchemaError."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class StreamForm:
-    """The queries of one change stream; what its decoders keep of column lists is shared."""
+    """The queries of one change stream; its decoders share the column lists that they keep."""
 
     sql: str
     start: str
@@ -80,89 +61,72 @@ def form_of(dialect: str, partition_mode: str, name: str) -> StreamForm:
             f"change_stream: {name!r} is not a valid name of a change stream",
             hint="Use the name as in CREATE CHANGE STREAM",
         )
-    make = _FORMS.get((dialect, partition_mode))
-    if make is None:
+    parts = _FORMS.get((dialect, partition_mode))
+    if parts is None:
         raise ConfigError(
             f"database: its dialect {dialect} is not supported with {partition_mode}",
-            hint=f"Use one of {'; '.join(' with '.join(one) for one in _FORMS)}",
+            hint=f"Use one of {'; '.join(' with '.join(form) for form in _FORMS)}",
         )
-    return make(name)
-
-
-def _google_sql(name: str) -> StreamForm:
+    sql, parameters, factor, make_decoder = parts
     columns = ColumnTypesCache()
     return StreamForm(
-        sql=_google_sql_text(name),
-        **_GOOGLE_SQL_PARAMETERS,
-        # 2 to 4 for one large value, which is not copied at each level of its lists; 5.6 to 7.9 for
-        # many rows (`benchmarks/results/producer.md`).
-        decoding_factor=8,
-        decoder=lambda: ResponseDecoder(columns),
+        sql=sql.format(name=name),
+        **parameters,
+        decoding_factor=factor,
+        decoder=lambda: make_decoder(columns),
     )
 
 
-def _google_sql_proto(name: str) -> StreamForm:
-    columns = ColumnTypesCache()
-    return StreamForm(
-        sql=_google_sql_text(name),
-        **_GOOGLE_SQL_PARAMETERS,
-        decoding_factor=_PROTO_FACTOR,
-        decoder=lambda: ProtoResponseDecoder(columns, column_type=TypeCode.PROTO),
-    )
-
-
-def _google_sql_text(name: str) -> str:
-    return (
-        f"SELECT ChangeRecord FROM `READ_{name}`("  # noqa: S608 - the name is checked
-        "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp, partition_token => "
-        "@partition_token, heartbeat_milliseconds => @heartbeat_milliseconds)"
-    )
-
-
+_GOOGLE_SQL = (
+    "SELECT ChangeRecord FROM `READ_{name}`("
+    "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp, partition_token => "
+    "@partition_token, heartbeat_milliseconds => @heartbeat_milliseconds)"
+)
 _GOOGLE_SQL_PARAMETERS = {
     "start": "start_timestamp",
     "end": "end_timestamp",
     "token": "partition_token",
     "heartbeat": "heartbeat_milliseconds",
 }
-
-
-def _postgresql(name: str) -> StreamForm:
-    columns = ColumnTypesCache()
-    return StreamForm(
-        sql=_postgresql_text("read_json", name),
-        **_POSTGRESQL_PARAMETERS,
-        # 3 to 6 for large values and many rows, 11 for an array of short texts, and 16 for one
-        # record with many small changes, whose JSON is parsed as a whole.
-        decoding_factor=16,
-        decoder=lambda: JsonResponseDecoder(columns),
-    )
-
-
-def _postgresql_proto(name: str) -> StreamForm:
-    columns = ColumnTypesCache()
-    return StreamForm(
-        sql=_postgresql_text("read_proto_bytes", name),
-        **_POSTGRESQL_PARAMETERS,
-        decoding_factor=_PROTO_FACTOR,
-        decoder=lambda: ProtoResponseDecoder(columns, column_type=TypeCode.BYTES),
-    )
-
-
-def _postgresql_text(function: str, name: str) -> str:
-    # Quoted: PostgreSQL folds other names to lower case.
-    return f'SELECT * FROM "spanner"."{function}_{name}"($1, $2, $3, $4, null)'  # noqa: S608 - as above
-
-
+# Quoted: PostgreSQL folds other names to lower case.
+_POSTGRESQL = 'SELECT * FROM "spanner"."read_json_{name}"($1, $2, $3, $4, null)'
+_POSTGRESQL_PROTO = 'SELECT * FROM "spanner"."read_proto_bytes_{name}"($1, $2, $3, $4, null)'
 # Spanner's API names the parameter $1 p1.
 _POSTGRESQL_PARAMETERS = {"start": "p1", "end": "p2", "token": "p3", "heartbeat": "p4"}
 
+_STRUCT_FACTOR = 8
+"""2 to 4 for one large value, which is not copied at each level of its lists; 5.6 to 7.9 for many
+rows (`benchmarks/results/producer.md`)."""
+_JSON_FACTOR = 16
+"""3 to 6 for large values and many rows, 11 for an array of short texts, and 16 for one record with
+many small changes, whose JSON is parsed as a whole."""
 _PROTO_FACTOR = 16
 """As `message_memory` measures it: a record is parsed as a whole, as JSON is."""
 
-_FORMS: dict[tuple[str, str], Callable[[str], StreamForm]] = {
-    (GOOGLE_SQL, IMMUTABLE_KEY_RANGE): _google_sql,
-    (GOOGLE_SQL, MUTABLE_KEY_RANGE): _google_sql_proto,
-    (POSTGRESQL, IMMUTABLE_KEY_RANGE): _postgresql,
-    (POSTGRESQL, MUTABLE_KEY_RANGE): _postgresql_proto,
+_Parts: TypeAlias = tuple[str, dict[str, str], int, Callable[[ColumnTypesCache], Decoder]]
+_FORMS: dict[tuple[str, str], _Parts] = {
+    (GOOGLE_SQL, IMMUTABLE_KEY_RANGE): (
+        _GOOGLE_SQL,
+        _GOOGLE_SQL_PARAMETERS,
+        _STRUCT_FACTOR,
+        ResponseDecoder,
+    ),
+    (GOOGLE_SQL, MUTABLE_KEY_RANGE): (
+        _GOOGLE_SQL,
+        _GOOGLE_SQL_PARAMETERS,
+        _PROTO_FACTOR,
+        partial(ProtoResponseDecoder, column_type=TypeCode.PROTO),
+    ),
+    (POSTGRESQL, IMMUTABLE_KEY_RANGE): (
+        _POSTGRESQL,
+        _POSTGRESQL_PARAMETERS,
+        _JSON_FACTOR,
+        JsonResponseDecoder,
+    ),
+    (POSTGRESQL, MUTABLE_KEY_RANGE): (
+        _POSTGRESQL_PROTO,
+        _POSTGRESQL_PARAMETERS,
+        _PROTO_FACTOR,
+        partial(ProtoResponseDecoder, column_type=TypeCode.BYTES),
+    ),
 }

@@ -36,7 +36,8 @@ from tidegate.schemas.errors import SchemaError, TidegateError
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
 
 if TYPE_CHECKING:
-    from tidegate.producer.spanner.forms import Decoder, StreamForm
+    from tidegate.producer.spanner.decoding.response import Decoder
+    from tidegate.producer.spanner.forms import StreamForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class QueryOptions:
 
 _PART_EVERY_S = 1.0
 _T = TypeVar("_T")
-_OF_THE_TOKEN = re.compile(
+_TOKEN_ERROR = re.compile(
     "partition_token is invalid|does not belong to the (Change Stream|placement)", re.IGNORECASE
 )
 _LATER_NS = 1_000_000_000
@@ -189,12 +190,13 @@ class SpannerQuery:
         self._is_accepted = False
         self._is_waiting = False
         self._held_bytes = 0
-        """What a message takes that has begun and is not complete."""
+        """Bytes taken for a message that has begun and is not complete."""
 
     async def next_size(self) -> int | None:
-        """Return what the next response message takes, None at the end; raises QueryError.
+        """Return the bytes that the next response message takes until it is decoded.
 
-        In bytes, until it is decoded, beyond the value that the message before left unfinished.
+        They do not include the value that the message before left unfinished.  None at the end;
+        raises QueryError.
         0 while a part of the message is still missing, or nothing of it came and the connection is
         busy with other queries.
         """
@@ -225,7 +227,7 @@ class SpannerQuery:
         """Return the response message whose size was returned; raises QueryError.
 
         Returns a response without records while the message comes, one a second: so a message that
-        takes long on a slow link is no silence.
+        takes long on a slow link does not count as silence.
         """
         assert self._responses is not None, "`next_size` comes first"  # noqa: S101 - see the port
         if self._is_waiting:
@@ -240,9 +242,9 @@ class SpannerQuery:
         """End the query; does not block."""
         with self._lock:
             self._is_cancelled = True
-            for one in (self._responses, self._probe):
-                if one is not None:
-                    one.cancel()
+            for running in (self._responses, self._probe):
+                if running is not None:
+                    running.cancel()
 
     async def _attempt(self, step: Awaitable[_T]) -> _T:
         assert self._responses is not None  # noqa: S101 - its callers have it
@@ -271,7 +273,7 @@ class SpannerQuery:
             earliest_ns = parse_rfc3339_ns(str(expired.fields["lost_until"]))
         except SchemaError:
             return expired  # unknown, or of a form that only people read
-        # Later than what it says: what is kept moves on, and texts may be rounded.
+        # Later than it says: retention moves on, and texts may be rounded.
         query = at(earliest_ns + _LATER_NS)
         with self._lock:
             if self._is_cancelled:
@@ -295,7 +297,7 @@ class SpannerQuery:
         what = "read a stream partition from Spanner"
         translated = self._channels.failed(error, session, what=what, **fields)
         details = str(translated.fields["details"])
-        if translated.code == "INVALID_ARGUMENT" and _OF_THE_TOKEN.search(details):
+        if translated.code == "INVALID_ARGUMENT" and _TOKEN_ERROR.search(details):
             hint = "Was the change stream dropped and created again? Then start a new stream"
             return TokenRefused(translated.message, hint=hint, **translated.fields)
         is_too_old = translated.code == "FAILED_PRECONDITION" and _TOO_OLD.search(details)

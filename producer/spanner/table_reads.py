@@ -23,7 +23,7 @@ from tidegate.producer.records import DataChangeRecord, RecordColumn, StreamReco
 from tidegate.producer.spanner.catalogue import SpannerCatalogue, TablesAt
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
-from tidegate.producer.spanner.forms import Decoder
+from tidegate.producer.spanner.decoding.response import Decoder
 from tidegate.producer.spanner.stream import QueryOptions, SpannerQuery
 from tidegate.producer.spanner.table_rows import (
     BoostedDecoder,
@@ -119,12 +119,12 @@ _FACTOR = 8
 """What a message takes until it is decoded and translated, itself included, by its size."""
 
 _CUT_TIMEOUT_S = 60.0
-"""Of a request for the shares of a read."""
+"""Deadline of a request for the shares of a read."""
 _TOO_OLD = re.compile("read timestamp|staleness|version_retention|garbage", re.IGNORECASE)
 _KEPT_NS = 1_800_000_000_000
-"""For so long every database keeps old rows: it is half of the shortest retention period."""
-_OF_THE_CONDITION = {"INVALID_ARGUMENT", "OUT_OF_RANGE"}
-"""How Spanner refuses a query for what it says, or for a value that it computes."""
+"""Half of the shortest retention period: every database keeps old rows longer."""
+_CONDITION_CODES = {"INVALID_ARGUMENT", "OUT_OF_RANGE"}
+"""Codes with which Spanner refuses the text of a query, or a value that it computes."""
 
 
 class SpannerTableReads:
@@ -140,8 +140,8 @@ class SpannerTableReads:
     def keys(self, table: str, ranges: KeyRanges, *, read_ns: int) -> RunningQuery:
         """Prepare a read of all keys."""
 
-        def query(found: TableSchema) -> SpannerQuery:
-            columns = found.key_columns
+        def query(schema: TableSchema) -> SpannerQuery:
+            columns = schema.key_columns
             request = self._request(table, columns, read_ns=read_ns)
             request.key_set.all_ = True
             return self._query(request, KeysDecoder(ranges, width=len(columns)), read_ns=read_ns)
@@ -151,11 +151,14 @@ class SpannerTableReads:
     def rows(self, one: ReadPartition, *, read_ns: int) -> RunningQuery:
         """Prepare a read of the rows of a key range."""
 
-        def query(found: TableSchema) -> SpannerQuery:
-            columns = _read_columns(found)
+        def query(schema: TableSchema) -> SpannerQuery:
+            columns = _read_columns(schema)
             request = self._request(one.table, columns, read_ns=read_ns)
             bounds = request.key_set.ranges.add()
-            _set_key(bounds.start_closed if one.after is None else bounds.start_open, one.after)
+            _set_key(
+                bounds.start_closed if one.after is None else bounds.start_open,
+                one.after,
+            )
             _set_key(bounds.end_closed, one.through)
             return self._query(request, RowsDecoder(one, columns, read_ns=read_ns), read_ns=read_ns)
 
@@ -163,16 +166,16 @@ class SpannerTableReads:
 
     async def _table(self, name: str, read_ns: int) -> TableSchema:
         try:
-            found = await self._tables.table(name, read_ns=read_ns)
+            table = await self._tables.table(name, read_ns=read_ns)
         except QueryError as error:
             raise _explained(error) from error
-        if found is None:
+        if table is None:
             raise SchemaError(
                 "a table of the backfill does not exist any more",
                 hint="Start a new stream (tidegate-producer reset), without the table",
                 table=name,
             )
-        return found
+        return table
 
     def _request(self, table: str, columns: Iterable[Column], *, read_ns: int) -> Any:
         request = ReadRequest.pb()(table=table, columns=[column.name for column in columns])
@@ -202,21 +205,21 @@ class SpannerChunkReads:
         self._catalogue = SpannerCatalogue(channels)
 
     async def chunk(self, place: RunChunk) -> ChunkQuery | BoostedChunk | None:
-        """Prepare a read of the rows of a chunk; None if there is no such table.
+        """Prepare a read of the rows of a chunk; None without the table.
 
         Raises ConditionRefused for a condition on a table whose keys SQL cannot compare.
         """
-        found = await self._tables.table(place.table, read_ns=place.read_ns)
-        if found is None:
+        table = await self._tables.table(place.table, read_ns=place.read_ns)
+        if table is None:
             return None
-        columns = _read_columns(found)
+        columns = _read_columns(table)
         interval = {"table": place.table, "read_timestamp": format_rfc3339(place.read_ns)}
         if place.where:
-            request = await self._sql(place, found, columns)
+            request = await self._sql(place, table, columns)
             decoder = ChunkDecoder(place, columns)
             return ConditionQuery(self._channels, request, decoder, interval)
         if place.is_boosted:
-            keys = self._limited(place, found.key_columns, interval)
+            keys = self._limited(place, table.key_columns, interval)
             boosted = BoostedDecoder(place, columns)
             return BoostedChunk(keys, boosted, lambda last: self._shares(place, last, boosted))
         return self._limited(place, columns, interval)
@@ -245,10 +248,10 @@ class SpannerChunkReads:
         except QueryError as error:
             raise _explained_boost(error) from error
         shares: list[RunningQuery] = []
-        for one in cut.partitions:
+        for share in cut.partitions:
             request = _range_read(ReadRequest, place, decoder.columns, last=last)
             request.transaction.id = cut.transaction.id
-            request.partition_token = one.partition_token
+            request.partition_token = share.partition_token
             request.data_boost_enabled = True
             self._options.apply(request)
             shares.append(_BoostedQuery(self._channels, request, decoder, interval, factor=_FACTOR))
@@ -263,7 +266,7 @@ class SpannerChunkReads:
             lambda: self._catalogue.key_order(place.table, read_ns=place.read_ns)
         )
         query = chunk_query(
-            table, order, [one.name for one in columns],
+            table, order, [column.name for column in columns],
             after=place.after, where=place.where, rows=place.rows,
         )  # fmt: skip
         request = ExecuteSqlRequest.pb()(sql=query.sql)
@@ -350,7 +353,7 @@ class ConditionQuery(ChunkQuery):
     def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
         failed = super()._failed(error, session)
         is_too_old = failed.code == "OUT_OF_RANGE" and self._may_be_too_old(failed)
-        if failed.code not in _OF_THE_CONDITION or is_too_old:
+        if failed.code not in _CONDITION_CODES or is_too_old:
             return failed
         fields: dict[str, Any] = failed.fields
         return ConditionRefused("a condition cannot be evaluated", **fields)
@@ -363,11 +366,13 @@ class ConditionQuery(ChunkQuery):
 
 
 def _read_columns(table: TableSchema) -> list[Column]:
-    return [one for one in table.columns if one.is_watched or one.key_position is not None]
+    return [
+        column for column in table.columns if column.is_watched or column.key_position is not None
+    ]
 
 
 def _explained(error: QueryError) -> QueryError:
-    """Return the error, with what to do if rows of that time are kept no more."""
+    """Return the error, with the fix if rows of that time are no longer kept."""
     details = str(error.fields.get("details", ""))
     if error.code not in ("FAILED_PRECONDITION", "OUT_OF_RANGE") or not _TOO_OLD.search(details):
         return error
@@ -394,7 +399,7 @@ def _range_read(
     kind: Any, place: RunChunk, columns: Iterable[Column | RecordColumn], *, last: Key | None
 ) -> Any:
     """Return a request for the rows of a chunk, up to a key or, without it, the table's end."""
-    request = kind.pb()(table=place.table, columns=[one.name for one in columns])
+    request = kind.pb()(table=place.table, columns=[column.name for column in columns])
     bounds = request.key_set.ranges.add()
     _set_key(bounds.start_closed if place.after is None else bounds.start_open, place.after)
     _set_key(bounds.end_closed, last)

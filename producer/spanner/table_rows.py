@@ -13,7 +13,7 @@ from tidegate.producer.spanner.decoding.proto_rows import plain, type_of
 from tidegate.producer.spanner.decoding.response import (
     NULL,
     TEXT,
-    Chunks,
+    Decoder,
     Serialised,
     content_of,
     parse_value,
@@ -31,8 +31,8 @@ _ROWS_IN_RECORD = 20
 _ROWS_IN_CHUNK_RECORD = 50
 
 
-class _Rows:
-    """Decodes rows, in the order of their keys; `forms.Decoder`.
+class _Rows(Decoder):
+    """Decodes rows, in the order of their keys.
 
     Which rows a record has depends on nothing but their place, so that a repeated read returns the
     same records.
@@ -40,6 +40,7 @@ class _Rows:
 
     def __init__(self, columns: Sequence[Column], *, read_ns: int) -> None:
         """`columns` are those that are read, in their order."""
+        super().__init__()
         self._read_ns = read_ns
         self._columns = tuple(
             RecordColumn(
@@ -51,7 +52,6 @@ class _Rows:
             for column in columns
         )
         self._keys = [column.name for column in self._columns if column.is_primary_key]
-        self._chunks = Chunks()
         self._cells: list[Serialised] = []
         self._mods: list[Mod] = []
         self._mods_bytes = 0
@@ -70,13 +70,13 @@ class _Rows:
         cells = [*self._cells, *values] if self._cells else values
         width = len(self._columns)
         whole = len(cells) - len(cells) % width
-        found: list[StreamRecord] = []
+        records: list[StreamRecord] = []
         for start in range(0, whole, width):
             self._add(cells[start : start + width])
             if self._is_whole():
-                found.append(self._record())
+                records.append(self._record())
         self._cells = [bytes(cell) for cell in cells[whole:]]
-        return found
+        return records
 
     @property
     def unfinished_bytes(self) -> int:
@@ -108,7 +108,7 @@ class _Rows:
 
     def _add(self, cells: Sequence[Serialised]) -> None:
         self._rows += 1
-        row = {one.name: _plain(cell) for one, cell in zip(self._columns, cells, strict=True)}
+        row = {column.name: _plain(cell) for column, cell in zip(self._columns, cells, strict=True)}
         keys = {name: row.pop(name) for name in self._keys}
         self._mods.append(Mod(keys, row, {}))
         self._mods_bytes += sum(map(len, cells))
@@ -137,46 +137,51 @@ class _Rows:
 class RowsDecoder(_Rows):
     """Decodes the rows of one read partition, which is the transaction of its records."""
 
-    def __init__(self, one: ReadPartition, columns: Sequence[Column], *, read_ns: int) -> None:
+    def __init__(
+        self, read_partition: ReadPartition, columns: Sequence[Column], *, read_ns: int
+    ) -> None:
         """`columns` are those that are read, in their order."""
         super().__init__(columns, read_ns=read_ns)
-        self._one = one
-        self._records = -(-one.rows // _ROWS_IN_RECORD)
+        self._read_partition = read_partition
+        self._records = -(-read_partition.rows // _ROWS_IN_RECORD)
 
     def end(self) -> None:
         """Check that all rows were returned; raises SchemaError."""
         self._chunks.end()
-        if self._cells or self._rows != self._one.rows:
+        if self._cells or self._rows != self._read_partition.rows:
             raise self._unexpected()
 
     def _is_whole(self) -> bool:
-        return len(self._mods) == _ROWS_IN_RECORD or self._rows == self._one.rows
+        return len(self._mods) == _ROWS_IN_RECORD or self._rows == self._read_partition.rows
 
     def _add(self, cells: Sequence[Serialised]) -> None:
-        if self._rows == self._one.rows:
+        if self._rows == self._read_partition.rows:
             self._rows += 1
             raise self._unexpected()
         super()._add(cells)
 
     def _record(self) -> DataChangeRecord:
-        one = self._one
+        read_partition = self._read_partition
         return self._record_of(
-            one.table,
-            f"{BACKFILL_TAG}-{one.number}",
+            read_partition.table,
+            f"{BACKFILL_TAG}-{read_partition.number}",
             number=(self._rows - 1) // _ROWS_IN_RECORD,
             records=self._records,
-            is_last=self._rows == one.rows,
+            is_last=self._rows == read_partition.rows,
         )
 
     def _unexpected(self) -> SchemaError:
         message = "a table read returned another number of rows than the table had at this time"
         return SchemaError(
-            message, table=self._one.table, expected=self._one.rows, found=self._rows
+            message,
+            table=self._read_partition.table,
+            expected=self._read_partition.rows,
+            found=self._rows,
         )
 
 
 class ChunkDecoder(_Rows):
-    """Decodes the rows of a chunk; each record is a transaction of its own.
+    """Decodes the rows of a chunk; each record is one transaction.
 
     How many rows there are is known at the end only: `rest` has those of the last record.
     """
@@ -185,7 +190,7 @@ class ChunkDecoder(_Rows):
         """`columns` are those that are read, in their order."""
         super().__init__(columns, read_ns=place.read_ns)
         self._place = place
-        positions = {one.name: one.key_position or 0 for one in columns}
+        positions = {column.name: column.key_position or 0 for column in columns}
         self._in_key_order = sorted(self._keys, key=lambda name: positions[name])
         self._last: Mod | None = None
 
@@ -256,14 +261,14 @@ class BoostedDecoder(ChunkDecoder):
         return False
 
 
-class KeysDecoder:
-    """Adds the keys of a table to its key ranges; returns no record; `forms.Decoder`."""
+class KeysDecoder(Decoder):
+    """Adds the keys of a table to its key ranges; returns no record."""
 
     def __init__(self, ranges: KeyRanges, *, width: int) -> None:
         """`width` is the number of key columns."""
+        super().__init__()
         self._ranges = ranges
         self._width = width
-        self._chunks = Chunks()
         self._cells: list[Serialised] = []
 
     def decode(self, message: bytes) -> list[StreamRecord]:

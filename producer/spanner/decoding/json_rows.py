@@ -26,10 +26,9 @@ from tidegate.producer.records import (
 )
 from tidegate.producer.spanner.decoding.response import (
     TEXT,
-    Chunks,
+    RowDecoder,
     Serialised,
     content_of,
-    row_type,
 )
 from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache
 from tidegate.producer.spanner.decoding.values import values_of_text
@@ -46,36 +45,22 @@ _WANTED: Mapping[type, str] = {dict: "an object", list: "an array", str: "text",
 _Kind = TypeVar("_Kind")
 
 
-class JsonResponseDecoder:
-    """Decodes the response messages of one query, in their order; `forms.Decoder`."""
+class JsonResponseDecoder(RowDecoder):
+    """Decodes the response messages of one query, in their order."""
 
     def __init__(self, columns: ColumnTypesCache) -> None:
+        super().__init__()
         self._column_lists = columns
-        self._chunks = Chunks()
-        self._is_begun = False
         self._last_timestamp: tuple[str, int] = ("", 0)
 
-    def decode(self, message: bytes) -> list[StreamRecord]:
-        """Return the records that a serialised `PartialResultSet` completes.
-
-        Raises SchemaError if the message or a record in it is not of the known form.
-        """
-        metadata, values = self._chunks.take(message)
-        if not self._is_begun and metadata:
-            _require_json(row_type(metadata))
-            self._is_begun = True
-        if values and not self._is_begun:
-            raise SchemaError("a response begins without metadata")
-        return [self._record(value) for value in values]
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """The size of the value that is kept until its rest arrives; 0 without one."""
-        return self._chunks.unfinished_bytes
-
-    def end(self) -> None:
-        """Check that the response did not stop in the middle of a value; raises SchemaError."""
-        self._chunks.end()
+    def _require_form(self, columns: Any) -> None:
+        fields = list(columns.fields)
+        if len(fields) != 1 or fields[0].type_.code != TypeCode.JSON:
+            raise SchemaError(
+                "a change stream's response is not of the PostgreSQL form for immutable key ranges",
+                hint="Only this form is supported",
+                columns=[field.name for field in fields][:4],
+            )
 
     def _record(self, value: Serialised) -> StreamRecord:
         row = _parsed(value)
@@ -119,7 +104,7 @@ class JsonResponseDecoder:
         """Return the columns; equal lists are one object, by which translations are kept."""
         described = _list(record, "column_types")
         return self._column_lists.get(
-            (), orjson.dumps(described), lambda _: tuple([_column(one) for one in described])
+            (), orjson.dumps(described), lambda _: tuple([_column(column) for column in described])
         )
 
     def _children(self, record: Mapping[str, Any]) -> ChildPartitionsRecord:
@@ -142,17 +127,6 @@ class JsonResponseDecoder:
         if text != self._last_timestamp[0]:
             self._last_timestamp = (text, parse_rfc3339_ns(text))
         return self._last_timestamp[1]
-
-
-def _require_json(columns: Any) -> None:
-    """Raise SchemaError unless a row is one JSONB value."""
-    fields = list(columns.fields)
-    if len(fields) != 1 or fields[0].type_.code != TypeCode.JSON:
-        raise SchemaError(
-            "a change stream's response is not of the PostgreSQL form for immutable key ranges",
-            hint="Only this form is supported",
-            columns=[field.name for field in fields][:4],
-        )
 
 
 def _parsed(value: Serialised) -> dict[str, Any]:
@@ -186,17 +160,17 @@ def _mod(described: Any) -> Mod:
 def _values(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return values by their columns' names, none for NULL; anything else is `UnreadableValues`.
 
-    A field that is missing is a SchemaError: absent values would be taken for unchanged ones.
+    A field that is missing is a SchemaError: absent values would count as unchanged ones.
     """
-    found = _field(fields, name)
-    if found is None:
+    value = _field(fields, name)
+    if value is None:
         return {}
-    if isinstance(found, dict):
-        return found
-    if isinstance(found, str):  # as JSON in JSON
-        return values_of_text(found, name)
-    text = orjson.dumps(found).decode()
-    return UnreadableValues(text, _unreadable(name, found, "an object"))
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, str):  # as JSON in JSON
+        return values_of_text(value, name)
+    text = orjson.dumps(value).decode()
+    return UnreadableValues(text, _unreadable(name, value, "an object"))
 
 
 def _field(fields: Mapping[str, Any], name: str) -> Any:
@@ -218,8 +192,8 @@ def _object(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
     """Return an array's elements; NULL counts as empty."""
-    found = _field(fields, name)
-    return [] if found is None else _as(list, found, name)
+    value = _field(fields, name)
+    return [] if value is None else _as(list, value, name)
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
@@ -229,14 +203,14 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 def _sequence(fields: Mapping[str, Any]) -> str:
     """Return a record sequence: text, or a number as in one version of the documentation."""
     name = "record_sequence"
-    found = _field(fields, name)
-    is_number = isinstance(found, int) and not isinstance(found, bool)
-    return str(found) if is_number else _as(str, found, name)
+    value = _field(fields, name)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else _as(str, value, name)
 
 
 def _text_or_empty(fields: Mapping[str, Any], name: str) -> str:
-    found = _field(fields, name)
-    return "" if found is None else _as(str, found, name)
+    value = _field(fields, name)
+    return "" if value is None else _as(str, value, name)
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:
@@ -245,15 +219,15 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
 
 def _integer(fields: Mapping[str, Any], name: str) -> int:
     """Return a number, or one in decimal text."""
-    found = _field(fields, name)
-    if isinstance(found, int) and not isinstance(found, bool):
-        return found
-    if isinstance(found, str) and _INTEGER.fullmatch(found):
-        return int(found)
-    raise _unreadable(name, found, "an integer")
+    value = _field(fields, name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    raise _unreadable(name, value, "an integer")
 
 
-def _unreadable(name: str, found: Any, wanted: str) -> SchemaError:
+def _unreadable(name: str, value: Any, wanted: str) -> SchemaError:
     return SchemaError(
-        f"a change record's field is not {wanted}", field=name, kind=type(found).__name__
+        f"a change record's field is not {wanted}", field=name, kind=type(value).__name__
     )

@@ -27,10 +27,9 @@ from tidegate.producer.records import (
 )
 from tidegate.producer.spanner.decoding.response import (
     TEXT,
-    Chunks,
+    RowDecoder,
     Serialised,
     content_of,
-    row_type,
 )
 from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache
 from tidegate.schemas.errors import SchemaError
@@ -49,37 +48,14 @@ _MOD_TYPES = ("INSERT", "UPDATE", "DELETE")
 _NS_PER_S = 1_000_000_000
 
 
-class ProtoResponseDecoder:
-    """Decodes the response messages of one query, in their order; `forms.Decoder`."""
+class ProtoResponseDecoder(RowDecoder):
+    """Decodes the response messages of one query, in their order."""
 
     def __init__(self, columns: ColumnTypesCache, *, column_type: int) -> None:
         """Expect one column: PROTO in a GoogleSQL database, BYTES in a PostgreSQL one."""
+        super().__init__()
         self._column_lists = columns
         self._column_type = column_type
-        self._chunks = Chunks()
-        self._is_begun = False
-
-    def decode(self, message: bytes) -> list[StreamRecord]:
-        """Return the records that a serialised `PartialResultSet` completes.
-
-        Raises SchemaError if the message or a record in it is not of the known form.
-        """
-        metadata, values = self._chunks.take(message)
-        if not self._is_begun and metadata:
-            self._require_form(row_type(metadata))
-            self._is_begun = True
-        if values and not self._is_begun:
-            raise SchemaError("a response begins without metadata")
-        return [self._record(value) for value in values]
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """The size of the value that is kept until its rest arrives; 0 without one."""
-        return self._chunks.unfinished_bytes
-
-    def end(self) -> None:
-        """Check that the response did not stop in the middle of a value; raises SchemaError."""
-        self._chunks.end()
 
     def _require_form(self, columns: Any) -> None:
         fields = list(columns.fields)
@@ -137,9 +113,11 @@ class ProtoResponseDecoder:
 
     def _columns(self, record: Any) -> tuple[RecordColumn, ...]:
         """Return the columns; equal lists are one object, by which translations are kept."""
-        serialised = b"".join([one.SerializeToString() + b"\0" for one in record.column_metadata])
+        serialised = b"".join(
+            [column.SerializeToString() + b"\0" for column in record.column_metadata]
+        )
         return self._column_lists.get(
-            (), serialised, lambda _: tuple([_column(one) for one in record.column_metadata])
+            (), serialised, lambda _: tuple([_column(column) for column in record.column_metadata])
         )
 
     def _heartbeat(self, record: Any) -> HeartbeatRecord:
@@ -158,8 +136,8 @@ class ProtoResponseDecoder:
         return PartitionEventRecord(
             _instant(record, "commit_timestamp"),
             record.record_sequence,
-            tuple([one.source_partition_token for one in record.move_in_events]),
-            tuple([one.destination_partition_token for one in record.move_out_events]),
+            tuple([move.source_partition_token for move in record.move_in_events]),
+            tuple([move.destination_partition_token for move in record.move_out_events]),
         )
 
     _READERS: ClassVar[Mapping[str | None, Callable[[ProtoResponseDecoder, Any], StreamRecord]]] = {
@@ -173,12 +151,12 @@ class ProtoResponseDecoder:
 
 def _name(names: Mapping[int, Any], number: int, field: str) -> str:
     """Return the name of an enum's number; one that this program does not know is a SchemaError."""
-    found = names.get(number)
-    if found is None:
+    member = names.get(number)
+    if member is None:
         raise SchemaError(
             "a change record with a number that is not known", field=field, number=number
         )
-    return str(found.name)
+    return str(member.name)
 
 
 def _parsed(value: Serialised) -> Any:
@@ -197,8 +175,8 @@ def _instant(record: Any, name: str) -> int:
     """Return nanoseconds since 1970; a record without its time is a SchemaError."""
     if not record.HasField(name):
         raise SchemaError("a change record without its timestamp", field=name)
-    found = getattr(record, name)
-    return int(found.seconds * _NS_PER_S + found.nanos)
+    instant = getattr(record, name)
+    return int(instant.seconds * _NS_PER_S + instant.nanos)
 
 
 def _column(described: Any) -> RecordColumn:
@@ -215,34 +193,34 @@ def type_of(message: Any) -> ColumnType:
     return ColumnType.from_type_json(_type(message))
 
 
-def _type(found: Any) -> dict[str, Any]:
+def _type(message: Any) -> dict[str, Any]:
     """Return a type in the notation of the other forms; a later one is named by its number.
 
     Whether it matters depends on what is published, as for a name that is not known.
     """
-    code, annotation = _TYPE_CODES.get(found.code), _ANNOTATIONS.get(found.type_annotation)
-    described: dict[str, Any] = {"code": f"TYPE_CODE {found.code}" if code is None else code.name}
-    if found.type_annotation:
+    code, annotation = _TYPE_CODES.get(message.code), _ANNOTATIONS.get(message.type_annotation)
+    described: dict[str, Any] = {"code": f"TYPE_CODE {message.code}" if code is None else code.name}
+    if message.type_annotation:
         described["type_annotation"] = (
-            f"TYPE_ANNOTATION {found.type_annotation}" if annotation is None else annotation.name
+            f"TYPE_ANNOTATION {message.type_annotation}" if annotation is None else annotation.name
         )
-    if found.HasField("array_element_type"):
-        described["array_element_type"] = _type(found.array_element_type)
+    if message.HasField("array_element_type"):
+        described["array_element_type"] = _type(message.array_element_type)
     return described
 
 
 def _values(mod_values: Any, columns: tuple[RecordColumn, ...]) -> dict[str, Any]:
     """Return values by their columns' names."""
     values = {}
-    for one in mod_values:
-        index = one.column_metadata_index
+    for mod_value in mod_values:
+        index = mod_value.column_metadata_index
         if not 0 <= index < len(columns):
             raise SchemaError(
                 "a value of a column that the record does not name",
                 index=index,
                 columns=len(columns),
             )
-        values[columns[index].name] = plain(one.value)
+        values[columns[index].name] = plain(mod_value.value)
     return values
 
 
@@ -250,10 +228,10 @@ def plain(value: Any) -> Any:
     """Return a `google.protobuf.Value` as it is in JSON."""
     kind = value.WhichOneof("kind")
     if kind == "list_value":
-        return [plain(one) for one in value.list_value.values]
+        return [plain(element) for element in value.list_value.values]
     if kind in (None, "null_value"):
         return None
     if kind == "struct_value":
         # Of a type that does not exist yet: whether it matters depends on what is published.
-        return {name: plain(one) for name, one in value.struct_value.fields.items()}
+        return {name: plain(member) for name, member in value.struct_value.fields.items()}
     return getattr(value, kind)

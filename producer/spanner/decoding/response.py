@@ -1,4 +1,18 @@
-"""The values of a `PartialResultSet`, serialised, one level of nesting at a time."""
+"""The values of a `PartialResultSet`, serialised, one level of nesting at a time.
+
+Protobuf's generated classes make an object for each value, and most values are read once and
+dropped; that was the larger part of decoding.  The classes here describe the same bytes with the
+inner messages as `bytes` fields, which the encoding allows: a message and a byte string look alike.
+So protobuf's own parser takes a list apart into serialised values in one call, an equal list is
+equal bytes, and values that are not asked for are not read.
+
+A serialised value is one tag, one length and the content, unless its sender did something unusual
+that the encoding allows too (a kind that comes twice, an unknown field): then the generated class
+reads it.
+
+A large value is not copied from level to level: it is a view of the message that it came in.  Copy
+a value that is kept for longer than its message.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +27,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Value
 
+from tidegate.producer.records import StreamRecord
 from tidegate.schemas.errors import SchemaError
 
 Serialised: TypeAlias = bytes | memoryview
@@ -30,7 +45,7 @@ _METADATA, _ROW, _IS_CHUNKED, _ELEMENT = 0x0A, 0x12, 0x18, 0x0A
 """Tags of the fields of a response and of a list."""
 
 _SIZED = frozenset((_METADATA, _ROW, 0x22, 0x2A))
-"""Tags of fields with a length: beside the two, a response's resume token and statistics."""
+"""Tags of fields with a length: those two, a response's resume token and statistics."""
 _SINGLE = frozenset((_IS_CHUNKED, 0x48))
 """Tags of fields with a number: of a response, whether it is chunked and whether it is the last."""
 
@@ -74,7 +89,7 @@ def parse_value(value: Serialised) -> Value:
 def content_of(value: Serialised, kind: int) -> Serialised | None:
     """Return the content of a serialised Value of this kind, a text or a list.
 
-    None for a value of another kind; raises SchemaError for bytes that are no Value.
+    None for a value of another kind; raises SchemaError for other bytes.
     """
     size = len(value)
     if size > 1 and value[0] == kind:
@@ -85,8 +100,8 @@ def content_of(value: Serialised, kind: int) -> Serialised | None:
         elif size <= _TWO_BYTES_MAX:
             if size > 2 and length - 128 + (value[2] << 7) == size - 3:
                 return value[3:]
-        elif (found := _take(value, 1)) is not None and found[1] == size:
-            return value[found[0] :]
+        elif (bounds := _take(value, 1)) is not None and bounds[1] == size:
+            return value[bounds[0] :]
     return None if value == NULL else _content_of_unusual(value, kind)
 
 
@@ -108,7 +123,7 @@ def _fields_of(data: Serialised) -> list[tuple[int, Serialised]] | None:
     left to protobuf's own parser, and so is what cannot be read.
     """
     view, at, end = memoryview(data), 0, len(data)
-    found: list[tuple[int, Serialised]] = []
+    fields: list[tuple[int, Serialised]] = []
     while at < end:
         tag = view[at]
         if tag in _SIZED:
@@ -121,8 +136,8 @@ def _fields_of(data: Serialised) -> list[tuple[int, Serialised]] | None:
             return None
         start, at = bounds
         content = view[start:at]
-        found.append((tag, content if at - start >= _LARGE_BYTES else bytes(content)))
-    return found
+        fields.append((tag, content if at - start >= _LARGE_BYTES else bytes(content)))
+    return fields
 
 
 def _take(data: Serialised, at: int) -> tuple[int, int] | None:
@@ -165,8 +180,8 @@ def _make_parsers() -> tuple[Callable[[bytes], Any], Callable[[Serialised], Any]
     values.field.add(name="values", number=1, type=Field.TYPE_BYTES, label=repeated)
     pool = DescriptorPool()
     pool.Add(file)
-    found = (pool.FindMessageTypeByName(f"tidegate.{name}") for name in ("Response", "List"))
-    of_response, of_list = (GetMessageClass(one).FromString for one in found)
+    descriptors = (pool.FindMessageTypeByName(f"tidegate.{name}") for name in ("Response", "List"))
+    of_response, of_list = (GetMessageClass(descriptor).FromString for descriptor in descriptors)
     return of_response, of_list
 
 
@@ -188,7 +203,7 @@ class Chunks:
     def take(self, message: bytes) -> tuple[bytes, Sequence[Serialised]]:
         """Return a message's metadata, empty if it has none, and the values that it completes.
 
-        Raises SchemaError for bytes that are no `PartialResultSet`.
+        Raises SchemaError for other bytes.
         """
         response = parse_response(message)
         values = response.values[:]
@@ -214,6 +229,55 @@ class Chunks:
         """Check that the response did not stop in the middle of a value; raises SchemaError."""
         if self._unfinished is not None:
             raise SchemaError("a response ended in the middle of a value")
+
+
+class Decoder:
+    """Decodes the response messages of one query, in their order."""
+
+    def __init__(self) -> None:
+        self._chunks = Chunks()
+
+    def decode(self, message: bytes) -> list[StreamRecord]:
+        """Return the records that a serialised `PartialResultSet` completes.
+
+        Raises SchemaError if the message or a record in it is not of the known form.
+        """
+        raise NotImplementedError
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The size of the value that is kept until its rest arrives; 0 without one."""
+        return self._chunks.unfinished_bytes
+
+    def end(self) -> None:
+        """Check that the response did not stop in the middle of a value; raises SchemaError."""
+        self._chunks.end()
+
+
+class RowDecoder(Decoder):
+    """Decodes responses whose rows have one column, each with one record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_begun = False
+
+    def decode(self, message: bytes) -> list[StreamRecord]:
+        """As `Decoder`."""
+        metadata, values = self._chunks.take(message)
+        if not self._is_begun and metadata:
+            self._require_form(row_type(metadata))
+            self._is_begun = True
+        if values and not self._is_begun:
+            raise SchemaError("a response begins without metadata")
+        return [self._record(value) for value in values]
+
+    def _require_form(self, columns: Any) -> None:
+        """Raise SchemaError unless the row type is of this form."""
+        raise NotImplementedError
+
+    def _record(self, value: Serialised) -> StreamRecord:
+        """Return the record of a row."""
+        raise NotImplementedError
 
 
 def merge(value: Value, rest: Value) -> None:

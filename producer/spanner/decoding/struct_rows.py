@@ -27,7 +27,7 @@ from tidegate.producer.spanner.decoding.response import (
     LIST,
     NULL,
     TEXT,
-    Chunks,
+    Decoder,
     Serialised,
     content_of,
     elements,
@@ -117,14 +117,14 @@ class _Repeated(NamedTuple):
     is_system_transaction: bool
 
 
-class ResponseDecoder:
-    """Decodes the response messages of one query, in their order; `forms.Decoder`."""
+class ResponseDecoder(Decoder):
+    """Decodes the response messages of one query, in their order."""
 
     def __init__(self, columns: ColumnTypesCache) -> None:
+        super().__init__()
         self._column_lists = columns
         self._accelerator = accelerator()
         self._layout: _Layout | None = None
-        self._chunks = Chunks()
         self._repeated: dict[tuple[bytes, ...] | bytes, _Repeated] = {}
         self._last_timestamp: tuple[Serialised, int] = (b"", 0)
 
@@ -149,19 +149,10 @@ class ResponseDecoder:
             self._add_row(value, self._layout, records)
         return records
 
-    @property
-    def unfinished_bytes(self) -> int:
-        """The size of the value that is kept until its rest arrives; 0 without one."""
-        return self._chunks.unfinished_bytes
-
-    def end(self) -> None:
-        """Check that the response did not stop in the middle of a value; raises SchemaError."""
-        self._chunks.end()
-
     def _add_row(self, value: Serialised, layout: _Layout, records: list[StreamRecord]) -> None:
         """Read one row: an array of structs with one of three arrays filled.
 
-        A row without a record, or with one of a later kind, is a SchemaError: nobody would miss it.
+        A row without a record, or with one of a later kind, is a SchemaError, or it would be lost.
         """
         before = len(records)
         for change_record in items(value, "ChangeRecord"):
@@ -383,10 +374,10 @@ def _positions(struct: Any, names: tuple[str, ...]) -> tuple[int, dict[str, Any]
 
 def _roles(size: int, places: tuple[int, ...], roles: tuple[int, ...]) -> bytes:
     """Return a byte for each field of a struct, 0 for those that are not read."""
-    found = bytearray(size)
+    role_of_field = bytearray(size)
     for place, role in zip(places, roles, strict=True):
-        found[place] = role
-    return bytes(found)
+        role_of_field[place] = role
+    return bytes(role_of_field)
 
 
 def _holds_record(timestamp: Serialised, content: Serialised, name: str) -> bool:

@@ -48,7 +48,7 @@ class Authorization:
         return grpc.composite_channel_credentials(tls, grpc.metadata_call_credentials(plugin))
 
     async def headers(self) -> Sequence[tuple[str, str]]:
-        """Return a call's headers; refreshes the token beside the running loop.
+        """Return a call's headers; refreshes the token in a thread.
 
         Raises ConfigError without credentials, and CallError if the token cannot be refreshed.
         """

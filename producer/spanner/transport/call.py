@@ -19,7 +19,7 @@ import grpc
 from tidegate.producer.spanner.transport.status import CallError, WebPage, status_error
 
 AHEAD_BYTES = 4 << 10
-"""What the server may send on a stream that nobody reads, and on one that is silent."""
+"""Bytes that a server may send on a stream that is not read, and on a silent one."""
 _BUSY_AHEAD_BYTES = 64 << 10
 """The same on a stream whose messages are being read, as long as there is allowance."""
 
@@ -36,7 +36,7 @@ A link of 4.8 Mbit/s carries 585 messages at once at this rate, and one of a tel
 less a message of the largest size, 10 MiB, would take longer than three hours.
 """
 _BEHIND_OTHERS_S = (2.0, 120.0)
-"""How long a call has nothing of its own while others have: from when on it says so, until when.  A
+"""How long a call receives nothing while others do: when it begins to say so, and when it ends.  A
 slow link brings one large message after the other; a call that hangs must end some time."""
 _PIECE_BYTES = 4_096
 """What ends such a wait.  Busy links bring frames of 16 KiB; less only ends it with its message."""
@@ -114,7 +114,7 @@ class ReadAhead:
 class Call:
     """A call's response; for one reader, on one asyncio loop.
 
-    `widen` lets the server send so many more bytes; `cancel` ends the call at the server.
+    `widen` lets the server send more bytes; `cancel` ends the call at the server.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Call:
         self._cancel = cancel
         self._ahead = ahead
         self._extra = 0
-        """What this call took of the allowance."""
+        """Bytes taken from the allowance."""
         self._window = AHEAD_BYTES
         """What the server may still send."""
         self._received = bytearray()

@@ -2,7 +2,7 @@
 
 The connection opens with the first call.  The library `h2` does the protocol; what is here is
 gRPC's use of it, and when the server may send.  A connection never holds bytes back itself, each
-call does (`call`): one that nobody reads must not keep the others waiting.
+call does (`call`): one that is not read must not keep the others waiting.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def pause_writing(self) -> None:
-        """Take nothing from a server that does not take the answers to what it sends."""
+        """Read nothing from a server that does not read the answers to its frames."""
         if self._transport is not None:
             self._transport.pause_reading()
 

@@ -1,7 +1,7 @@
 """Unary calls to Spanner, by Google's own client of its API.
 
 The generated client and not `google.cloud.spanner.Client`: that one decodes each value several
-times, and sends requests that nobody asked for.  Credentials, the universe's domain, client
+times, and sends requests in the background.  Credentials, the universe's domain, client
 certificates of the environment, the quota project and retries are Google's.
 """
 
@@ -179,7 +179,7 @@ def _is_broken_connection(error: Exception) -> bool:
 
 
 def _grpc_error(error: BaseException | None) -> grpc.RpcError | None:
-    """Return gRPC's own error, with its trailers, behind one of Google's library."""
+    """Return gRPC's own error, with its trailers, below one of Google's library."""
     while error is not None and not isinstance(error, grpc.RpcError):
         error = error.__cause__ or error.__context__
     return error

@@ -26,7 +26,7 @@ _MOVES_MAX = 3
 """A server that accepts no calls is not connected to again and again."""
 _LARGE_BYTES = 256 << 10
 _RETURN_EVERY_BYTES = 4 << 20
-"""Messages received at once leave freed blocks behind; each return costs time."""
+"""Messages received at once leave freed blocks; each return costs time."""
 
 
 class Call(Protocol):
