@@ -282,12 +282,13 @@ def channels(spanner, transport):
 
 
 @contextmanager
-def channels_to(simulator, **names):
+def channels_to(simulator, transport="h2", **names):
     """Channels to databases of a simulator, by any key."""
     opened = {
         key: SpannerChannels(
             database=f"projects/test-project/instances/test-instance/databases/{name}",
             emulator_host=simulator.grpc_address,
+            query_transport=transport,
         )
         for key, name in names.items()
     }

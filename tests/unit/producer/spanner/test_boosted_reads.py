@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from itertools import product
 from types import SimpleNamespace
 
 import grpc
@@ -37,15 +38,16 @@ DDL = {
 }
 
 
-@pytest.fixture(scope="module", params=DDL)
+@pytest.fixture(scope="module", params=[*product(DDL, ["h2", "grpc"])], ids=" ".join)
 def database(request):
+    dialect, transport = request.param
     with Simulator() as simulator:
-        simulator.create_database("items", ddl=DDL[request.param], dialect=request.param)
+        simulator.create_database("items", ddl=DDL[dialect], dialect=dialect)
         client = simulator.client().instance("test-instance").database("items")
-        rows = ROWS if request.param.startswith("GOOGLE") else [one for one in ROWS if one[0]]
+        rows = ROWS if dialect.startswith("GOOGLE") else [one for one in ROWS if one[0]]
         with client.batch() as batch:
             batch.insert("Items", ("A", "B", "Note"), rows)
-        with conftest.channels_to(simulator, items="items") as opened:
+        with conftest.channels_to(simulator, transport, items="items") as opened:
             yield SimpleNamespace(channels=opened["items"], rows=len(rows))
 
 

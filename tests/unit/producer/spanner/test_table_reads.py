@@ -85,6 +85,12 @@ class Reads:
         return request
 
 
+@pytest.fixture(params=["h2", "grpc"])
+def transport(request):
+    """Each test of a read runs with both clients of queries."""
+    return request.param
+
+
 @pytest.fixture
 def reads(channels, spanner, tasks):
     return Reads(channels, spanner, tasks)
