@@ -123,7 +123,7 @@ class RunChunk(_RunPlace):
 
 
 def _token(kind: str, place: _RunPlace, numbers: list[int], further: dict[str, object]) -> str:
-    """Return a token; of `further` it has what is not empty, so that most tokens stay short."""
+    """Return a token; empty fields of `further` are left out, so that most tokens stay short."""
     content: list[Any] = [place.table, place.after, place.refusals, *numbers]
     if rare := {name: value for name, value in further.items() if value}:
         content.append(rare)

@@ -48,7 +48,7 @@ _NOTHING = ("null",)
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What a value of a type takes beyond its bytes."""
+    """The memory of a type's values beyond their bytes."""
 
     empty: int
     """Values within it, or it itself, that have no bytes."""
@@ -61,25 +61,25 @@ def contains_itself(schema: Any) -> bool:
     Raises ValueError for a schema that lets few bytes become many values, and for one that is too
     deep.
     """
-    found = _Types()
-    found.facts(schema, 0)
-    return found.is_recursive
+    types = _Types()
+    types.facts(schema, 0)
+    return types.is_recursive
 
 
 class _Types:
-    """The types of a schema, each named one looked at once."""
+    """The types of a schema; each named one is looked at once."""
 
     def __init__(self) -> None:
         self.is_recursive = False
         self._named: dict[str, _Facts | None] = {}
-        """None: it is being looked at, so what refers to it is within it."""
+        """None: the type is being looked at, so a reference to it is within it."""
 
     def facts(self, schema: Any, depth: int) -> _Facts:
         if depth > DEPTH_MAX:
             raise _too_deep()
         if isinstance(schema, list):
-            branches = [self.facts(one, depth + 1) for one in schema if one not in _NOTHING]
-            return _within(max((one.empty for one in branches), default=0), branches)
+            branches = [self.facts(part, depth + 1) for part in schema if part not in _NOTHING]
+            return _within(max((part.empty for part in branches), default=0), branches)
         if isinstance(schema, str):
             return self._of_name(schema, depth)
         return self._of_mapping(schema, depth)
@@ -87,13 +87,13 @@ class _Types:
     def _of_name(self, name: str, depth: int) -> _Facts:
         if name not in self._named:
             return _Facts(int(name in _NOTHING), 0)
-        found = self._named[name]
-        if found is None:
+        facts = self._named[name]
+        if facts is None:
             self.is_recursive = True
             return _Facts(0, 0)
-        if depth + found.depth > DEPTH_MAX:
+        if depth + facts.depth > DEPTH_MAX:
             raise _too_deep()
-        return found
+        return facts
 
     def _of_mapping(self, schema: Mapping[str, Any], depth: int) -> _Facts:
         match schema.get("type"):
@@ -121,7 +121,7 @@ class _Types:
 
 
 def _within(empty: int, parts: list[_Facts]) -> _Facts:
-    return _Facts(empty, 1 + max((one.depth for one in parts), default=0))
+    return _Facts(empty, 1 + max((part.depth for part in parts), default=0))
 
 
 def _too_deep() -> ValueError:
@@ -138,7 +138,7 @@ _DAMAGE = (
     EOFError, IndexError, KeyError, LookupError, MemoryError, OverflowError, RecursionError,
     TypeError, ValueError, struct.error,
 )  # fmt: skip
-"""What fastavro raises on bytes that are not of the schema."""
+"""Errors of fastavro on bytes that are not of the schema."""
 
 
 class AvroContainer:
@@ -215,11 +215,11 @@ class AvroContainer:
             if isinstance(data, MeteredBytes):
                 data.restart()
             try:
-                found = self._read(data, self._decoded, None)
+                record = self._read(data, self._decoded, None)
             except _DAMAGE as error:
                 cause = str(error) if isinstance(error, BeyondLimit) else type(error).__name__
                 raise self._damaged(f"a record is not of the file's schema: {cause}") from error
-            yield self._record, found
+            yield self._record, record
         if data.read(1):
             raise self._damaged("a block holds more than its records")
 
@@ -260,7 +260,7 @@ class AvroContainer:
             raise self._damaged(f"a block cannot be decompressed: {error}") from error
 
     def _exactly(self, size: int) -> bytes:
-        """Read so many bytes; a stream may return fewer at a time."""
+        """Read exactly `size` bytes; a stream may return fewer at a time."""
         parts = []
         while size:
             part = self._stream.read(min(size, 1 << 20))
@@ -301,14 +301,6 @@ def _inflated(data: bytes) -> Iterator[bytes | LargeRead]:
     )
 
 
-def _from_bzip2(data: bytes) -> Iterator[bytes | LargeRead]:
-    return _machined(bz2.BZ2Decompressor(), data)
-
-
-def _from_xz(data: bytes) -> Iterator[bytes | LargeRead]:
-    return _machined(lzma.LZMADecompressor(memlimit=_XZ_BYTES_MAX), data)
-
-
 def _machined(
     machine: bz2.BZ2Decompressor | lzma.LZMADecompressor, data: bytes
 ) -> Iterator[bytes | LargeRead]:
@@ -323,6 +315,6 @@ def _machined(
 _CODECS: dict[str, _Codec] = {
     "null": _plain,
     "deflate": _inflated,
-    "bzip2": _from_bzip2,
-    "xz": _from_xz,
+    "bzip2": lambda data: _machined(bz2.BZ2Decompressor(), data),
+    "xz": lambda data: _machined(lzma.LZMADecompressor(memlimit=_XZ_BYTES_MAX), data),
 }

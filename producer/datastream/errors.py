@@ -43,26 +43,8 @@ def printable(path: str) -> str:
     return path.encode(errors="backslashreplace").decode()
 
 
-__all__ = [
-    "DatastreamError",
-    "FileCutShort",
-    "FileDamaged",
-    "FileDenied",
-    "FileNamesCollide",
-    "IncompleteRow",
-    "InvalidEvent",
-    "MisplacedFile",
-    "MissingKeyColumn",
-    "MissingSortKey",
-    "MixedSources",
-    "SortKeyMismatch",
-    "UnknownReadMethod",
-    "WrongSchema",
-]
-
-
 class DatastreamError(SourceFileError):
-    """A file of Datastream's cannot be used as it is; the fields hold `file` and `record`."""
+    """A file of Datastream's cannot be used; the fields hold `file` and `record`."""
 
     fix: ClassVar[str] = ""
 
@@ -79,7 +61,7 @@ class FileCutShort(DatastreamError):  # noqa: N818 - named for what happened
 
 
 class FileDamaged(DatastreamError):  # noqa: N818 - named for what was found
-    """Bytes of the file are not what its format says."""
+    """Bytes of the file do not follow its format."""
 
     fix = (
         "Copy the file again; if the original is damaged too, remove it, set source.backfills for "

@@ -1,7 +1,7 @@
 """One event of Datastream: a row of a source as it was after a change, or before its deletion.
 
-`parse_event` takes the record of an Avro or a JSON file; both give equal events, but for the values
-of the payload, which stay what the file has (a timestamp is a number in Avro, a text in JSON).
+`parse_event` takes the record of an Avro or a JSON file; both give equal events, except for the
+values of the payload, which are the file's (a timestamp is a number in Avro, a text in JSON).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _SORT_KEY_TYPES = frozenset((int, str))
 
 
 class ChangeType(StrEnum):
-    """What happened to the row."""
+    """The kind of a change."""
 
     INSERT = "INSERT"
     UPDATE = "UPDATE"
@@ -160,20 +160,20 @@ def _change_type(method: ReadMethod, metadata: SourceMetadata, position: Positio
     if metadata.change_type is None:
         if method.kind is ReadKind.CDC:
             raise WrongSchema.at(position, "a change has no source_metadata.change_type")
-        found = ChangeType.DELETE if metadata.is_deleted else ChangeType.INSERT
+        change_type = ChangeType.DELETE if metadata.is_deleted else ChangeType.INSERT
     else:
         try:
-            found = ChangeType(metadata.change_type)
+            change_type = ChangeType(metadata.change_type)
         except ValueError:
             message = f"change_type is not one of {', '.join(ChangeType)}"
             shown = metadata.change_type[:80]
             raise InvalidEvent.at(position, message, change_type=shown) from None
-    if metadata.is_deleted is not None and metadata.is_deleted != found.is_deletion:
+    if metadata.is_deleted is not None and metadata.is_deleted != change_type.is_deletion:
         raise InvalidEvent.at(
             position,
-            f"is_deleted is {str(metadata.is_deleted).lower()} in a change of type {found}",
+            f"is_deleted is {str(metadata.is_deleted).lower()} in a change of type {change_type}",
         )
-    return found
+    return change_type
 
 
 def _require_key(key: Collection[str], columns: Collection[str], position: Position) -> None:
@@ -187,11 +187,11 @@ def _require_key(key: Collection[str], columns: Collection[str], position: Posit
 
 
 def _sort_keys(record: Mapping[str, Any], position: Position) -> SortKeys | None:
-    found = record.get("sort_keys")
-    if found is None:
+    keys = record.get("sort_keys")
+    if keys is None:
         return None
-    if isinstance(found, list) and _SORT_KEY_TYPES.issuperset(map(type, found)):
-        return tuple(found)
+    if isinstance(keys, list) and _SORT_KEY_TYPES.issuperset(map(type, keys)):
+        return tuple(keys)
     raise WrongSchema.at(position, "sort_keys is not an array of strings and whole numbers")
 
 

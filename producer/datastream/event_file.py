@@ -44,11 +44,9 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 def json_lines(stream: BinaryIO, file: str) -> Iterator[tuple[int, Any] | LargeRead]:
     """Yield each line's object with the line's number, from 1; empty lines are skipped.
 
-    A long line is announced before the rest of it is read.
-
-    Numbers keep all their digits.  An object with half a surrogate pair, which is no text, comes as
-    InvalidEvent.  Raises FileDamaged, and FileCutShort for a last line without an
-    end that is not JSON.
+    A long line is announced before the rest of it is read.  Numbers keep all their digits.  An
+    object with half a surrogate pair, which has no text, comes as InvalidEvent.  Raises
+    FileDamaged, and FileCutShort for a last line without an end that is not JSON.
     """
     number = empty = 0
     while line := stream.readline(LARGE_BYTES + 1):
@@ -67,36 +65,36 @@ def json_lines(stream: BinaryIO, file: str) -> Iterator[tuple[int, Any] | LargeR
         empty = 0
         try:
             _require_few_items(line)
-            found = json.loads(line, parse_float=Decimal, parse_constant=_refuse)
+            record = json.loads(line, parse_float=Decimal, parse_constant=_refuse)
             if line.count(b"[") + line.count(b"{") > DEPTH_MAX:
-                require_depth(found)
+                require_depth(record)
         except BeyondLimit as error:
             raise FileDamaged.at(position, f"a line cannot be read: {error}") from error
         except (ValueError, RecursionError) as error:
             if line.endswith(b"\n"):
                 raise FileDamaged.at(position, f"a line is not JSON: {error}") from error
             raise FileCutShort.at(position, "the file ends in the middle of a line") from error
-        if not isinstance(found, dict):
+        if not isinstance(record, dict):
             raise FileDamaged.at(position, "a line is JSON, but not an object")
-        if _SURROGATE.search(line) and not _is_text(found):
-            found = InvalidEvent.at(position, "a text has half a surrogate pair: it has no UTF-8")
-        yield number, found
+        if _SURROGATE.search(line) and not _is_text(record):
+            record = InvalidEvent.at(position, "a text has half a surrogate pair: it has no UTF-8")
+        yield number, record
 
 
 def _require_few_items(line: bytes) -> None:
     """Raise BeyondLimit for more values than an event may have: each takes far more than its bytes.
 
-    What looks like their beginnings within texts is left out, where there is much of it.
+    Characters within texts that look like beginnings of values do not count.
     """
-    found = _beginnings(line, 0, len(line))
-    if found <= ITEMS_MAX:
+    items = _beginnings(line, 0, len(line))
+    if items <= ITEMS_MAX:
         return
     for number, text in enumerate(_TEXT.finditer(line)):
-        found -= _beginnings(line, text.start(), text.end())
+        items -= _beginnings(line, text.start(), text.end())
         if number > 2 * ITEMS_MAX:  # names and texts
-            found = number
+            items = number
             break
-    if found > ITEMS_MAX:
+    if items > ITEMS_MAX:
         raise BeyondLimit(f"it has more than {ITEMS_MAX} values")
 
 
@@ -104,9 +102,9 @@ def _beginnings(line: bytes, start: int, end: int) -> int:
     return sum(line.count(mark, start, end) for mark in (b",", b"[", b"{"))
 
 
-def _is_text(found: Any) -> bool:
+def _is_text(value: Any) -> bool:
     try:
-        json.dumps(found, ensure_ascii=False, default=str).encode()
+        json.dumps(value, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
         return False
     return True
@@ -136,26 +134,26 @@ class EventFile:
 
     def __iter__(self) -> Iterator[Event]:
         """Yield the events in the order of the file."""
-        while (found := self._next()) is not None:
-            if not isinstance(found, LargeRead):
-                yield self._parsed(*found)
+        while (item := self._next()) is not None:
+            if not isinstance(item, LargeRead):
+                yield self._parsed(*item)
 
     @property
     def held_bytes(self) -> int:
-        """What is held of the file between two events."""
+        """Bytes of the file that are held between two events."""
         return 0 if self._container is None else self._container.held_bytes
 
     def each(self) -> Iterator[Event | DatastreamError | LargeRead]:
-        """Yield each event, or the error that it has; raise what concerns the rest of the file.
+        """Yield each event, or its error; raise an error that concerns the rest of the file.
 
-        What announces a large read comes before the event, or before such an error.
+        The announcement of a large read comes before the event, or before its error.
         """
-        while (found := self._next()) is not None:
-            if isinstance(found, LargeRead):
-                yield found
+        while (item := self._next()) is not None:
+            if isinstance(item, LargeRead):
+                yield item
                 continue
             try:
-                yield self._parsed(*found)
+                yield self._parsed(*item)
             except DatastreamError as error:
                 yield error
 
@@ -179,7 +177,7 @@ class EventFile:
             if head == MAGIC:
                 container = self._container = AvroContainer(plain, self.name)
                 self.fields = self._fields_of(container.schema)
-                self._columns = frozenset(one.name for one in self.fields)
+                self._columns = frozenset(field.name for field in self.fields)
                 return iter(container)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self._translated(error) from error
@@ -196,12 +194,12 @@ class EventFile:
 
     def _next(self) -> tuple[int, Any] | LargeRead | None:
         try:
-            found = next(self._records, None)
+            item = next(self._records, None)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self._translated(error) from error
-        if found is not None and not isinstance(found, LargeRead):
-            self._last = Position(self.name, found[0])
-        return found
+        if item is not None and not isinstance(item, LargeRead):
+            self._last = Position(self.name, item[0])
+        return item
 
     def _translated(self, error: Exception) -> DatastreamError:
         """Return the error of this project for one of gzip's."""
@@ -214,7 +212,7 @@ class EventFile:
         head = Position(self.name, 0)
         if not isinstance(schema, Mapping) or schema.get("type") != "record":
             raise WrongSchema.at(head, "the file's schema is not a record")
-        types = {one["name"]: one["type"] for one in schema["fields"]}
+        types = {field["name"]: field["type"] for field in schema["fields"]}
         missing = [name for name in NEEDED_FIELDS if name not in types]
         if missing:
             raise WrongSchema.at(head, f"the file's schema has no field {', '.join(missing)}")
@@ -226,6 +224,6 @@ class EventFile:
 
 def _head(stream: BinaryIO, size: int) -> bytes:
     """Return the first bytes, and go back to the start."""
-    found = stream.read(size)
+    head = stream.read(size)
     stream.seek(0)
-    return found
+    return head

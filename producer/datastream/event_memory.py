@@ -41,8 +41,8 @@ class EventTimes:
         """Return the release time of an event, and whether the event is late.
 
         It is at least `earliest_us`, the first time that is open, and at most `latest_us` if that
-        is open.  `earliest_us` never falls.  A late event belongs before what is open: it has a
-        time before it, or a place among events that were forgotten.
+        is open.  `earliest_us` never falls.  A late event belongs before the open times: it has a
+        time before them, or a place among events that were forgotten.
         """
         self._forget(earliest_us)
         is_late = source_us < earliest_us
@@ -71,7 +71,7 @@ class EventTimes:
         """Drop those before the earliest time: a new one before them gets that time anyway."""
         if earliest_us > self._earliest_us:
             self._earliest_us = earliest_us
-            first = bisect_left(self._given, earliest_us, key=lambda one: one[1])
+            first = bisect_left(self._given, earliest_us, key=lambda given: given[1])
             del self._given[:first]
             if self._floor is not None and self._floor[1] < earliest_us:
                 self._floor = None
@@ -84,10 +84,9 @@ class EventTimes:
 
 
 class SeenUuids:
-    """Hashes of the uuids of files, at most so many: those of the oldest file are forgotten first.
+    """Hashes of the uuids of files, up to `uuids_max`: the oldest file's are forgotten first.
 
-    64 bits of a hash stand for a uuid: in a million of them, one event in about 10^13 is taken for
-    a copy wrongly.
+    A hash has 64 bits: among a million of them, one event in about 10^13 counts as a copy wrongly.
     """
 
     def __init__(self, uuids_max: int) -> None:

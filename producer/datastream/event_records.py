@@ -1,8 +1,8 @@
 """Datastream's events as data change records: one event is one record with one change.
 
 Rows are whole, so each event but a deletion is an INSERT, which replaces the row in every sink.
-Columns have the types of `docs/datastream-rules.md`; behind them stand those that say where a row
-comes from.  Pure.
+Columns have the types of `docs/datastream-rules.md`; after them come the columns that say where a
+row is from.  Pure.
 """
 
 from __future__ import annotations
@@ -67,44 +67,27 @@ _ADDED_OF: dict[SourceKind, tuple[tuple[str, ColumnType], ...]] = {
     SourceKind.SALESFORCE: (),
     SourceKind.SPANNER: (_TRANSACTION,),
 }
-"""What else the events of a source say; a table has one source for good."""
+"""Further added columns of a source; a table has one source for good."""
 _FIRST_ADDED_ORDINAL = 1_000_000
 _MILLIS = "TIMESTAMP of milliseconds"
-_TYPES = {
-    "BOOLEAN": ColumnType("BOOL"),
-    "INTEGER": ColumnType("INT64"),
-    "LONG": ColumnType("INT64"),
-    "TIME": ColumnType("INT64"),
-    "TIME INTERVAL": ColumnType("INT64"),
-    "FLOAT": ColumnType("FLOAT32"),
-    "DOUBLE": ColumnType("FLOAT64"),
-    "BYTES": ColumnType("BYTES"),
-    "STRING": _STRING,
-    "UUID": _STRING,
-    "VARCHAR": _STRING,
-    "TIMESTAMP": _TIMESTAMP,
-    _MILLIS: _TIMESTAMP,
-    "DATE": ColumnType("DATE"),
-    "NUMBER": TEXT_DECIMAL,
-    "JSON": _JSON,
-}
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]{1,4}),([0-9]{1,3})\)")
-"""One of a larger scale is no number that a database has."""
+"""No database has a number of a larger scale."""
 _DECIMAL_BYTES_MAX = 166
-"""What 400 digits take."""
+"""The bytes of 400 digits."""
 _NUMERIC_DIGITS, _NUMERIC_SCALE = 29, 9
 _NAME_PART = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _EXACT = Context(prec=400)
 _DAY_NS = 86_400_000_000_000
 _PLACE = re.compile(r"-([0-9a-f]{16})-([0-9a-f]{8})", re.ASCII)
 _PLACE_CHARACTERS = 26
+_FORMS_MAX = 256
 _REMEMBERED = 4_096
 """Names of tables, and seconds of timestamps: events of one file have few of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The columns of a file's rows, and what turns their values into those of records."""
+    """The columns of a file's rows, and the converters of their values."""
 
     columns: tuple[RecordColumn, ...]
     convert: tuple[tuple[str, str, Callable[[Any], Any]], ...]
@@ -116,7 +99,7 @@ class _Form:
 def table_name(event: Event) -> str:
     """Return the table of an event: schema and table, or MySQL's database and table.
 
-    Characters that no topic's name may have become `_`, with a hash of the name behind them.
+    Characters that no topic's name may have become `_`, followed by a hash of the name.
     """
     metadata = event.metadata
     if isinstance(metadata, SalesforceMetadata):
@@ -125,23 +108,23 @@ def table_name(event: Event) -> str:
 
 
 def place_of(earliest_us: int, turn: int) -> str:
-    """Return what a record's sequence says: the first time that was open, the file's turn."""
+    """Return a record's sequence: the first time that was open, and the file's turn."""
     return f"{max(earliest_us, 0):x}-{turn:x}"
 
 
 def time_and_turn(place: str) -> tuple[int, int]:
-    """Return what `place_of` has put into a record's sequence."""
+    """Return the time and the turn of a record's sequence, as `place_of` made it."""
     return sequence_pair(place)
 
 
 def file_and_record(order: str) -> tuple[str, int]:
     """Return the file's name in a position, and the record's number, of an `SOURCE_ORDER`."""
-    found = _PLACE.fullmatch(order[-_PLACE_CHARACTERS:])
-    if found is None:
+    match = _PLACE.fullmatch(order[-_PLACE_CHARACTERS:])
+    if match is None:
         raise SchemaError(
             "the order of an event does not end with its file and record", order=order[:200]
         )
-    return found[1], int(found[2], 16)
+    return match[1], int(match[2], 16)
 
 
 class EventRecords:
@@ -150,7 +133,7 @@ class EventRecords:
     def __init__(self) -> None:
         self._forms: dict[object, _Form] = {}
         self._last: tuple[object, Sequence[str], _Form] | None = None
-        """The columns of the newest event's file, its key, and what they lead to."""
+        """The columns of the newest event's file, its key, and their form."""
 
     def record_of(
         self,
@@ -180,8 +163,8 @@ class EventRecords:
         try:
             row[name] = _instant(event.source_timestamp_us)
             for name, column, convert in form.convert:
-                found = payload.get(name)
-                row[column] = None if found is None else convert(found)
+                value = payload.get(name)
+                row[column] = None if value is None else convert(value)
         except (SchemaError, ValueError, TypeError, ArithmeticError, KeyError) as error:
             raise InvalidEvent.at(
                 event.position,
@@ -190,9 +173,9 @@ class EventRecords:
             ) from error
         row.update(_metadata(event))
         if fields is None:  # a null of JSON has no type, so that no column shows it
-            row.update({_column(name): None for name, found in payload.items() if found is None})
+            row.update({_column(name): None for name, value in payload.items() if value is None})
         keyed = {name: row.pop(name) for name in form.keys}
-        # A deletion of a row without a key is an event of its own, as every other one of it.
+        # A deletion of a row without a key is a separate row, as each of its events.
         is_deletion = event.is_deleted and bool(keys)
         return DataChangeRecord(
             commit_timestamp_ns=release_us * NS_PER_US,
@@ -225,9 +208,6 @@ class EventRecords:
             form = self._forms[identity] = _form_of(event, shown, keys)
         self._last = (fields, keys, form)
         return form
-
-
-_FORMS_MAX = 256
 
 
 def _require_whole_row(event: Event) -> None:
@@ -279,65 +259,64 @@ def _form_of(event: Event, shown: Sequence[tuple[str, str]], keys: Sequence[str]
 def _metadata(event: Event) -> dict[str, Any]:
     """Return the columns of the metadata that sources differ in."""
     metadata = event.metadata
-    found: dict[str, Any] = {SOURCE_SCHEMA_KEY: event.schema_key or None}
+    columns: dict[str, Any] = {SOURCE_SCHEMA_KEY: event.schema_key or None}
     match metadata:
         case OracleMetadata():
-            found |= {
+            columns |= {
                 SOURCE_TRANSACTION: metadata.tx_id,
                 SOURCE_SCN: metadata.scn,
                 SOURCE_ROW_ID: metadata.row_id,
             }
         case MySqlMetadata():
-            found[SOURCE_TRANSACTION] = metadata.gtid
+            columns[SOURCE_TRANSACTION] = metadata.gtid
         case SalesforceMetadata():
             pass
         case _:
-            found[SOURCE_TRANSACTION] = metadata.tx_id
-    return found
+            columns[SOURCE_TRANSACTION] = metadata.tx_id
+    return columns
 
 
 @lru_cache(_REMEMBERED)
 def _column(name: str) -> str:
     """Return the name under which a column is published: Avro has fewer characters than sources.
 
-    Others become `_`, with a hash of the name behind them, as in names of tables.
+    Others become `_`, followed by a hash of the name, as in names of tables.
     """
     if AVRO_NAME.fullmatch(name):
         return name
-    found = _name_part(name) if not _NAME_PART.fullmatch(name) else name
-    return found if AVRO_NAME.fullmatch(found) else f"_{found}"
+    plain = _name_part(name) if not _NAME_PART.fullmatch(name) else name
+    return plain if AVRO_NAME.fullmatch(plain) else f"_{plain}"
 
 
 def _declared(fields: Sequence[PayloadField]) -> list[tuple[str, str]]:
-    return [(one.name, _MILLIS if one.is_in_millis else one.type) for one in fields]
+    return [(field.name, _MILLIS if field.is_in_millis else field.type) for field in fields]
 
 
 def _inferred(event: Event) -> list[tuple[str, str]]:
     """Return the columns of a row of JSON; one that is null has no type, so it is left out."""
-    found = []
+    columns = []
     for name, value in event.payload.items():
         match value:
             case None:
                 continue
             case bool():
-                found.append((name, "BOOLEAN"))
+                columns.append((name, "BOOLEAN"))
             case int() | Decimal():
-                found.append((name, "NUMBER"))
+                columns.append((name, "NUMBER"))
             case str():
-                found.append((name, "STRING"))
+                columns.append((name, "STRING"))
             case _:
-                found.append((name, "JSON"))
-    return found
+                columns.append((name, "JSON"))
+    return columns
 
 
 def _type_of(unified: str) -> tuple[ColumnType, Callable[[Any], Any]]:
-    """Return the column type of a unified type, and what converts values of it."""
+    """Return the column type of a unified type, and the converter of its values."""
     if match := _DECIMAL.fullmatch(unified):
         precision, scale = int(match[1]), int(match[2])
         fits = scale <= _NUMERIC_SCALE and precision - scale <= _NUMERIC_DIGITS
         return ColumnType("NUMERIC") if fits else TEXT_DECIMAL, lambda value: _decimal(value, scale)
-    kind = _TYPES.get(unified, _JSON)
-    return kind, _CONVERTERS.get(unified, _json_text)
+    return _TYPES.get(unified, (_JSON, _json_text))
 
 
 def _decimal(value: Any, scale: int) -> str:
@@ -395,10 +374,10 @@ def _dumped(value: Any, depth: int = 0) -> str:
         raise ValueError(f"a value is nested deeper than {DEPTH_MAX} levels")
     match value:
         case dict():
-            inner = (f"{json.dumps(key)}:{_dumped(one, depth + 1)}" for key, one in value.items())
+            inner = (f"{json.dumps(key)}:{_dumped(part, depth + 1)}" for key, part in value.items())
             return f"{{{','.join(inner)}}}"
         case list():
-            return f"[{','.join([_dumped(one, depth + 1) for one in value])}]"
+            return f"[{','.join([_dumped(part, depth + 1) for part in value])}]"
         case Decimal():
             return str(value)
         case bytes():
@@ -407,16 +386,24 @@ def _dumped(value: Any, depth: int = 0) -> str:
             return json.dumps(value)
 
 
-_CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_TYPES, _same),
-    "BYTES": _octets,
-    "TIMESTAMP": _instant,
-    _MILLIS: lambda value: _instant(value * US_PER_MS),
-    "DATE": _day,
-    "NUMBER": _number,
-    "VARCHAR": _varchar,
-    "JSON": _json_text,
+_TYPES: dict[str, tuple[ColumnType, Callable[[Any], Any]]] = {
+    "BOOLEAN": (ColumnType("BOOL"), _same),
+    "INTEGER": (_INTEGER, _same),
+    "LONG": (_INTEGER, _same),
+    "TIME": (_INTEGER, _same),
+    "TIME INTERVAL": (_INTEGER, _same),
+    "FLOAT": (ColumnType("FLOAT32"), _same),
+    "DOUBLE": (ColumnType("FLOAT64"), _same),
+    "BYTES": (ColumnType("BYTES"), _octets),
+    "STRING": (_STRING, _same),
+    "UUID": (_STRING, _same),
+    "VARCHAR": (_STRING, _varchar),
+    "TIMESTAMP": (_TIMESTAMP, _instant),
+    _MILLIS: (_TIMESTAMP, lambda value: _instant(value * US_PER_MS)),
+    "DATE": (ColumnType("DATE"), _day),
+    "NUMBER": (TEXT_DECIMAL, _number),
 }
+"""Column type and converter of a unified type; of any other one the values become JSON."""
 
 
 @lru_cache(_REMEMBERED)

@@ -35,10 +35,10 @@ def with_known_nulls(record: DataChangeRecord, known: Collection[str]) -> DataCh
     if len(values) + len(mod.keys) == len(record.columns):
         return record
     kept = {column.name for column in record.columns}.union(known)
-    found = {name: value for name, value in values.items() if name in kept}
-    if len(found) == len(values):
+    named = {name: value for name, value in values.items() if name in kept}
+    if len(named) == len(values):
         return record
-    sides = {"new_values": found} if mod.new_values else {"old_values": found}
+    sides = {"new_values": named} if mod.new_values else {"old_values": named}
     return record._replace(mods=(mod._replace(**sides),))
 
 
@@ -53,7 +53,7 @@ class KnownDecimals:
         self._types: dict[tuple[str, str], ColumnType] = {}
         """By table and column."""
         self._lists: dict[tuple[str, int], tuple[object, tuple[RecordColumn, ...]]] = {}
-        """By table and identity: the columns of a record, and what is published in their place.
+        """By table and identity: the columns of a record, and those published in their place.
 
         Translators know equal columns by their identity, which is kept by keeping them."""
 
@@ -88,10 +88,11 @@ class KnownDecimals:
 
 def exchanged(record: DataChangeRecord, name: object) -> DataChangeRecord | None:
     """Return a record with the other type of a decimal in a column; None for any other column."""
-    if not any(one.name == name and _may_change(one) for one in record.columns):
+    if not any(column.name == name and _may_change(column) for column in record.columns):
         return None
     columns = (
-        replace(one, type=_OTHER[one.type]) if one.name == name else one for one in record.columns
+        replace(column, type=_OTHER[column.type]) if column.name == name else column
+        for column in record.columns
     )
     return record._replace(columns=tuple(columns))
 
@@ -132,7 +133,7 @@ class EventTranslator:
         return None if translated is None else _placed(translated, record)
 
     def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
-        """Return the event's message; raises what the translator raises unless it is set aside."""
+        """Return the event's message; raises the translator's errors unless it is set aside."""
         if not record.mods:
             return _aside(record, token)
         try:

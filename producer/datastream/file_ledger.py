@@ -63,7 +63,7 @@ class FoundFile:
     """A file that a listing has shown."""
 
     path: str
-    """What the store opens it by."""
+    """The name that the store opens it by."""
     minute: int
     """The minute of its folder, since 1970."""
     name: str
@@ -82,10 +82,10 @@ class FoundFile:
 
 def minute_of(path: str) -> int | None:
     """Return the minute of a file's folder `yyyy/mm/dd/hh/mm`; None if it is not in such a one."""
-    found = _PLACE.fullmatch(path)
-    if found is None:
+    match = _PLACE.fullmatch(path)
+    if match is None:
         return None
-    year, month, day, hour, minute_of_hour = (int(part) for part in found.groups())
+    year, month, day, hour, minute_of_hour = (int(part) for part in match.groups())
     try:
         start = datetime(year, month, day, hour, minute_of_hour, tzinfo=UTC)
     except ValueError:
@@ -119,7 +119,7 @@ class PublishedParts:
     """
 
     def __init__(self, entries: Mapping[str, str]) -> None:
-        """Begin with the entries of files in a boundary, of which no listing was seen."""
+        """Begin with the entries of files in a boundary, before any listing."""
         self._left = {name: parts_of(entry)[::-1] for name, entry in entries.items()}
         """The parts of each file that are left, the last one first."""
         self._found: list[tuple[int, str]] = []
@@ -169,7 +169,7 @@ class FileLedger:
     def __init__(
         self, resumption: Mapping[str, str], *, first_minute: int, limits: SourceLimits
     ) -> None:
-        """Begin with the files that a position names, of which no listing was seen."""
+        """Begin with the files that a position names, before any listing."""
         self._limits = limits
         self._first_minute = first_minute
         self.first_open_minute = int(resumption.get(CLOSED, first_minute))
@@ -258,7 +258,7 @@ class FileLedger:
         heappush(self._queue, (file.minute, file.path, file.name))
 
     def _first_queued(self) -> tuple[int, str, str] | None:
-        """Return the first file of the queue that is to be read; what was read leaves it."""
+        """Return the first file of the queue that is to be read; finished ones leave the queue."""
         queue = self._queue
         while queue and (queue[0][2] in self._complete or queue[0][2] not in self._found):
             heappop(queue)
@@ -377,8 +377,8 @@ class FileLedger:
     def _is_kept(self, name: str, first: int) -> bool:
         if minute_of_name(name) >= first:
             return True
-        found = self._found.get(name)
-        return found is not None and self._comes_late(found, first)
+        file = self._found.get(name)
+        return file is not None and self._comes_late(file, first)
 
     def _comes_late(self, file: FoundFile, first: int) -> bool:
         """Whether a file of a closed minute has to be known by its name, or has to be read."""

@@ -50,7 +50,7 @@ class LargeRead:
 class MeteredBytes:
     """Bytes that a decoder reads value by value, up to `ITEMS_MAX` values from each `restart` on.
 
-    It stands in for `io.BytesIO`; raises BeyondLimit for more.
+    It replaces `io.BytesIO`; raises BeyondLimit for more.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -79,7 +79,7 @@ def _depth(value: Any) -> int:
     """Return how deep lists and objects are nested, up to one level more than is allowed."""
     depth, level = 0, [value]
     while depth <= DEPTH_MAX:
-        level = [part for one in level for part in _parts(one)]
+        level = [part for nested in level for part in _parts(nested)]
         if not level:
             return depth
         depth += 1
@@ -131,13 +131,13 @@ class _Inflated(io.RawIOBase):
 
     def readinto(self, buffer: Buffer) -> int:
         view = memoryview(buffer)
-        found = self._plain.read(len(view))
-        self._bytes += len(found)
+        plain = self._plain.read(len(view))
+        self._bytes += len(plain)
         packed = self._packed.tell()
         if self._bytes > max(RATIO_MAX * packed, _INFLATED_BYTES_MIN):
             self._refuse(f"{packed} compressed bytes become more than {RATIO_MAX} times as many")
-        view[: len(found)] = found
-        return len(found)
+        view[: len(plain)] = plain
+        return len(plain)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._bytes = 0

@@ -55,14 +55,14 @@ class PathMissing(ConfigError):  # noqa: N818 - named for what was found
 class LocationGone(UnreachableError):  # noqa: N818 - named for what was found
     """The bucket or folder that holds all files does not exist (any more).
 
-    It is no empty one: what it had may come back, so nothing may be concluded from its absence.
+    Its files may come back, so nothing may be concluded from their absence.
     """
 
 
 def refuse(error: Exception, path: str, *, scheme: str, setting: str) -> NoReturn:
     """Raise the error of this project for one of a library's.
 
-    `scheme` is empty for a path of this machine; `setting` names what the path comes from.
+    `scheme` is empty for a path of this machine; `setting` is the setting that the path comes from.
     """
     kind, text, path = type(error).__name__, _shortened(error), printable(path)
     may_pass = kind == "RefreshError" and _REFUSED_BY_ENDPOINT.search(text) is None
@@ -82,7 +82,7 @@ def refuse(error: Exception, path: str, *, scheme: str, setting: str) -> NoRetur
         message = f"{setting}: {path} may not be read: {text}"
         hint = _RIGHT_HINTS.get(scheme, "Grant this principal read access to it")
         raise ConfigError(message, hint=hint) from error
-    if (any(kind.startswith(one) for one in _LOGINS) or _is_anonymous(error)) and not may_pass:
+    if (any(kind.startswith(name) for name in _LOGINS) or _is_anonymous(error)) and not may_pass:
         raise ConfigError(
             f"{setting}: no credentials for {path} ({kind})", hint=_LOGIN_HINTS.get(scheme, "")
         ) from error
@@ -110,7 +110,8 @@ def _shortened(error: Exception) -> str:
 
 _BUFFER_BYTES = 1 << 20
 _BLOCK_BYTES = 4 << 20
-"""What a bucket is asked for at a time: libraries hold as much of each open file, s3fs 50 MB."""
+"""Bytes that a bucket is asked for at a time: libraries hold that much of each open file; s3fs
+would hold 50 MB."""
 _FLAG = "--datastream"
 """The option of `discover`, which errors name unless another setting is given."""
 _EXTRAS = {
@@ -138,7 +139,7 @@ class Entry:
 
     name: str
     path: str
-    """What the store opens it by."""
+    """The name that the store opens it by."""
     is_folder: bool
 
 
@@ -155,7 +156,7 @@ class FileStore(Protocol):
     """Files in folders."""
 
     def entries(self, folder: str) -> list[Entry]:
-        """Return what a folder holds, by name; a file is a folder that holds itself.
+        """Return the entries of a folder, by name; a file is a folder that holds itself.
 
         Raises ConfigError and UnreachableError.
         """
@@ -188,20 +189,22 @@ class LocalStore:
         self._setting = setting
 
     def entries(self, folder: str) -> list[Entry]:
-        """Return what a folder holds, by name; a file is a folder that holds itself."""
+        """Return the entries of a folder, by name; a file is a folder that holds itself."""
         place = Path(folder)
         try:
             if place.is_file():
                 return [Entry(place.name, folder, is_folder=False)]
-            with os.scandir(place) as found:
-                entries = [Entry(one.name, one.path, is_folder=one.is_dir()) for one in found]
+            with os.scandir(place) as scanned:
+                entries = [
+                    Entry(entry.name, entry.path, is_folder=entry.is_dir()) for entry in scanned
+                ]
         except (OSError, ValueError) as error:
             refuse(error, folder, scheme="", setting=self._setting)
-        return sorted(entries, key=lambda one: one.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
     def files_below(self, folder: str) -> list[StoredFile]:
         """Return the files of a folder and all folders in it; none if there is no such folder."""
-        found: list[StoredFile] = []
+        files: list[StoredFile] = []
         missing: list[FileNotFoundError] = []
 
         def note(error: OSError) -> None:
@@ -218,7 +221,7 @@ class LocalStore:
                     except FileNotFoundError as error:
                         note(error)
                     else:
-                        found.append(StoredFile(path, _came_ns(status) // _NS_PER_US))
+                        files.append(StoredFile(path, _came_ns(status) // _NS_PER_US))
         except (OSError, ValueError) as error:
             refuse(error, folder, scheme="", setting=self._setting)
         # A file or folder that was removed since it was listed says nothing of the others.
@@ -226,7 +229,7 @@ class LocalStore:
             raise LocationGone(
                 f"{self._setting}: {self._location} is gone", hint=_GONE_HINT
             ) from missing[0]
-        return found
+        return files
 
     def open(self, path: str) -> BinaryIO:
         """Open a file to read it from its start."""
@@ -246,27 +249,27 @@ class FsspecStore:
         self._setting = setting
 
     def entries(self, folder: str) -> list[Entry]:
-        """Return what a folder holds, by name; a file is a folder that holds itself."""
+        """Return the entries of a folder, by name; a file is a folder that holds itself."""
         try:
-            found = self._files.ls(folder, detail=True)
+            listed = self._files.ls(folder, detail=True)
         except Exception as error:  # noqa: BLE001 - each library has its own
             refuse(error, self._url(folder), scheme=self._scheme, setting=self._setting)
         entries = []
-        for one in found:
-            path = one["name"].rstrip("/")
+        for info in listed:
+            path = info["name"].rstrip("/")
             # Buckets hold empty objects that stand for folders, such as the listed one.
-            if path == folder.rstrip("/") and one["type"] == "directory":
+            if path == folder.rstrip("/") and info["type"] == "directory":
                 continue
-            if one["name"].endswith("/") and one["type"] != "directory":
+            if info["name"].endswith("/") and info["type"] != "directory":
                 continue
             name = path.rpartition("/")[2]
-            entries.append(Entry(name, path, is_folder=one["type"] == "directory"))
-        return sorted(entries, key=lambda one: one.name)
+            entries.append(Entry(name, path, is_folder=info["type"] == "directory"))
+        return sorted(entries, key=lambda info: info.name)
 
     def files_below(self, folder: str) -> list[StoredFile]:
         """Return the files of a folder and all folders in it; none if there is no such folder."""
         try:
-            found = self._files.find(folder, detail=True)
+            listed = self._files.find(folder, detail=True)
         except FileNotFoundError as error:  # of a folder that does not exist it finds nothing
             bucket = self._url(folder.lstrip("/").partition("/")[0])
             raise LocationGone(
@@ -275,8 +278,8 @@ class FsspecStore:
         except Exception as error:  # noqa: BLE001 - each library has its own
             refuse(error, self._url(folder), scheme=self._scheme, setting=self._setting)
         return [
-            StoredFile(path, _modified_us(one, self._url(path)))
-            for path, one in found.items()
+            StoredFile(path, _modified_us(info, self._url(path)))
+            for path, info in listed.items()
             if not path.endswith("/")
         ]
 
@@ -311,11 +314,11 @@ class _Reading(io.RawIOBase):
     def readinto(self, buffer: Buffer) -> int:
         view = memoryview(buffer)
         try:
-            found = self._raw.read(len(view))
+            data = self._raw.read(len(view))
         except Exception as error:  # noqa: BLE001 - each library has its own
             refuse(error, self._path, scheme=self._scheme, setting=self._setting)
-        view[: len(found)] = found
-        return len(found)
+        view[: len(data)] = data
+        return len(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return int(self._raw.seek(offset, whence))
@@ -365,7 +368,7 @@ def open_location(location: str, *, setting: str = _FLAG) -> tuple[FileStore, st
 
 
 def _came_ns(status: os.stat_result) -> int:
-    """Return when a file came to be here as it is; one that is copied or moved keeps its mtime."""
+    """Return when a file was written here; a copied or moved one keeps its mtime."""
     return max(status.st_mtime_ns, status.st_ctime_ns)
 
 

@@ -1,4 +1,4 @@
-"""Which objects the events of files are about: their fields, keys, and how many events there are.
+"""The objects of the events in files: their fields, their keys, and their numbers of events.
 
 Pure: files go in one by one, the newest of each object first.
 """
@@ -43,11 +43,11 @@ class Inventory:
             self._require_one_source(event)
             self.streams.add(event.stream_name)
             path = event.metadata.path
-            found = self._objects.setdefault(path, _Object())
+            known = self._objects.setdefault(path, _Object())
             if path not in met:
                 met.add(path)
-                found.files += 1
-            found.add(fields, event)
+                known.files += 1
+            known.add(fields, event)
         self.types_are_inferred |= fields is None and bool(met)
 
     def objects(self) -> tuple[SourceObject, ...]:
@@ -55,11 +55,11 @@ class Inventory:
         return tuple(
             SourceObject(
                 name=".".join(path),
-                fields=tuple(found.source_fields()),
-                files_read=found.files,
-                events=dict(sorted(found.events.items())),
+                fields=tuple(known.source_fields()),
+                files_read=known.files,
+                events=dict(sorted(known.events.items())),
             )
-            for path, found in sorted(self._objects.items())
+            for path, known in sorted(self._objects.items())
         )
 
     def _require_one_source(self, event: Event) -> None:
@@ -82,7 +82,7 @@ class Inventory:
 
 
 class _Object:
-    """What is known of one object; the newest event decides its fields and its key."""
+    """The facts about one object; the newest event decides its fields and its key."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -105,8 +105,8 @@ class _Object:
     def source_fields(self) -> Iterable[SourceField]:
         positions = {name: number for number, name in enumerate(self._key, 1)}
         if self._fields is not None:
-            for one in self._fields:
-                yield SourceField(one.name, one.type, one.nullable, positions.get(one.name))
+            for field in self._fields:
+                yield SourceField(field.name, field.type, field.nullable, positions.get(field.name))
             return
         for name, kinds in self._inferred.items():
             shown = " or ".join(sorted(filter(None, kinds))) or "unknown"

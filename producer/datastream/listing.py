@@ -34,11 +34,11 @@ def object_folders(store: FileStore, location: str) -> list[str]:
     The location itself is the only one if it holds files, or the years of one object.
     """
     entries = store.entries(location)
-    folders = [one for one in entries if one.is_folder and not one.name.startswith(".")]
-    has_files = any(is_event_file(one.name) for one in entries if not one.is_folder)
-    if has_files or (folders and all(_YEAR.fullmatch(one.name) for one in folders)):
+    folders = [entry for entry in entries if entry.is_folder and not entry.name.startswith(".")]
+    has_files = any(is_event_file(entry.name) for entry in entries if not entry.is_folder)
+    if has_files or (folders and all(_YEAR.fullmatch(entry.name) for entry in folders)):
         return [location]
-    return [one.path for one in folders]
+    return [entry.path for entry in folders]
 
 
 def all_files(store: FileStore, folder: str) -> Iterator[Entry]:
@@ -47,18 +47,18 @@ def all_files(store: FileStore, folder: str) -> Iterator[Entry]:
 
 
 def newest_files(store: FileStore, folder: str, count: int) -> list[Entry]:
-    """Return at most so many of the newest files with events below a folder, the newest first."""
+    """Return at most `count` of the newest files with events below a folder, newest first."""
     return list(islice(_walk(store, folder, is_reversed=True, depth=0), count))
 
 
 def _walk(store: FileStore, folder: str, *, is_reversed: bool, depth: int) -> Iterator[Entry]:
     entries = store.entries(folder)
-    for one in reversed(entries) if is_reversed else entries:
-        if not one.is_folder:
-            if is_event_file(one.name):
-                yield one
-        elif depth < _DEPTH_MAX and not one.name.startswith("."):
-            yield from _walk(store, one.path, is_reversed=is_reversed, depth=depth + 1)
+    for entry in reversed(entries) if is_reversed else entries:
+        if not entry.is_folder:
+            if is_event_file(entry.name):
+                yield entry
+        elif depth < _DEPTH_MAX and not entry.name.startswith("."):
+            yield from _walk(store, entry.path, is_reversed=is_reversed, depth=depth + 1)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,18 +78,18 @@ def files_from(
     last = now_minute // 60 + 1  # the store's clock may be ahead
     if last - first < _HOURS_ASKED_BLINDLY:
         hours: Iterator[str | None] = iter(
-            [f"{folder}/{_hour(one)}" for one in range(first, last + 1)]
+            [f"{folder}/{_hour(item)}" for item in range(first, last + 1)]
         )
     else:
         hours = _hours(store, folder, _hour(first).split("/"), level=0, is_edge=True)
     for hour in hours:
-        found = []
-        for one in () if hour is None else store.files_below(hour):
-            if is_event_file(one.path.rpartition("/")[2]):
-                file = found_file(one.path, within=folder, modified_us=one.modified_us)
+        files = []
+        for item in () if hour is None else store.files_below(hour):
+            if is_event_file(item.path.rpartition("/")[2]):
+                file = found_file(item.path, within=folder, modified_us=item.modified_us)
                 if file.minute >= from_minute:
-                    found.append(file)
-        yield found
+                    files.append(file)
+        yield files
 
 
 def _hours(
@@ -97,7 +97,7 @@ def _hours(
 ) -> Iterator[str | None]:
     """Yield the folders of hours that are not before the first one; `is_edge`: one of it may be.
 
-    None stands for a folder that was looked into to find them.
+    A None is a folder that was looked into to find them.
     """
     if level == _LEVELS:
         yield folder
@@ -109,20 +109,20 @@ def _hours(
             yield folder  # which is not there: listing it says whether the whole location is gone
         return
     yield None
-    for one in entries:
-        if not one.is_folder:
-            if level == 0 and is_event_file(one.name):
+    for entry in entries:
+        if not entry.is_folder:
+            if level == 0 and is_event_file(entry.name):
                 raise MisplacedFile.at(
-                    Position(one.path, 0),
+                    Position(entry.path, 0),
                     "the file is not in a folder yyyy/mm/dd/hh/mm of its object",
                 )
             continue
-        if not one.name.isdigit() or len(one.name) != len(first[level]):
+        if not entry.name.isdigit() or len(entry.name) != len(first[level]):
             continue
-        if is_edge and one.name < first[level]:
+        if is_edge and entry.name < first[level]:
             continue
-        is_next = is_edge and one.name == first[level]
-        yield from _hours(store, one.path, first, level=level + 1, is_edge=is_next)
+        is_next = is_edge and entry.name == first[level]
+        yield from _hours(store, entry.path, first, level=level + 1, is_edge=is_next)
 
 
 def _hour(hour: int) -> str:

@@ -1,6 +1,6 @@
-"""Reads the files of one object as `object_reading` says: `ports.RunningQuery`, which never ends.
+"""The query of one object's files, which reads as `object_reading` decides and never ends.
 
-Files are listed and read beside the other readers, in portions, since both may block.
+Files are listed and read in threads, in portions, since both may block.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 
 
 class FileFigures:
-    """The figures of all objects that one worker reads."""
+    """The figures of all objects that one worker reads: counts since its start, and progress.
+
+    Queries report from threads, and metrics are set from the loop: every method is thread-safe.
+    Events that are read again after a restart or an aborted transaction are counted again.
+    """
 
     def __init__(self) -> None:
         """Start with nothing counted."""
@@ -45,7 +49,7 @@ class FileFigures:
         self._progress: dict[object, Progress] = {}
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Add what a query has met since it last did; names are those of `ObjectReading.counts`."""
+        """Add a query's counts since its last report, by the names of `ObjectReading.counts`."""
         with self._lock:
             self._counts.update(counts)
 
@@ -67,10 +71,12 @@ class FileFigures:
     def progress(self) -> Progress | None:
         """Return the unread files of all queries and the earliest open minute; None without one."""
         with self._lock:
-            found = list(self._progress.values())
-        if not found:
+            queries = list(self._progress.values())
+        if not queries:
             return None
-        return Progress(sum(one.unread for one in found), min(one.open_since_us for one in found))
+        return Progress(
+            sum(query.unread for query in queries), min(query.open_since_us for query in queries)
+        )
 
 
 _PORTION_EVENTS = 200
@@ -111,10 +117,10 @@ class _Reading:
         if self._opened is None:
             self._opened = EventFile(self.file.path, self._stream)
             self._events = self._opened.each()
-        found = next(self._events, None)
-        if found is not None and not isinstance(found, LargeRead):
-            self.records = _record_of(found)
-        return found
+        item = next(self._events, None)
+        if item is not None and not isinstance(item, LargeRead):
+            self.records = _record_of(item)
+        return item
 
     def close(self) -> None:
         self._stream.close()
@@ -156,7 +162,7 @@ class ObjectQuery(WaitingQuery):
         self._announced = 0
         """Bytes of the large read that comes next."""
         self._counted: Counter[str] = Counter()
-        """What the figures have."""
+        """Counts that the figures have."""
         self._logged: Counter[str] = Counter()
         self._logged_us = 0
 
@@ -167,7 +173,7 @@ class ObjectQuery(WaitingQuery):
 
     @property
     def needed_bytes(self) -> int:
-        """What reading on may hold; listing and waiting need none."""
+        """Bytes that reading on may hold; listing and waiting need none."""
         if self._open is None:
             return 0
         return _COPIES * max(self._announced, self._open.held_bytes, LARGE_BYTES)
@@ -178,7 +184,7 @@ class ObjectQuery(WaitingQuery):
         return 0 if self._open is None else self._open.held_bytes
 
     def step(self) -> tuple[list[Item], int]:
-        """Do what is due; return what follows from it, and until when there is nothing to do."""
+        """Do the due step; return its records, and until when there is nothing to do."""
         done = self._step()
         self._count()
         return done
@@ -215,7 +221,7 @@ class ObjectQuery(WaitingQuery):
         self._figures.forget(self)
 
     def _list_on(self, listing: _Listing) -> list[Item]:
-        """List for a while; return what follows from the listing once it is whole."""
+        """List for a while; return the records that follow once the listing is whole."""
         self._listing = None  # one that has failed is not whole
         until_us = self.clock.monotonic_us() + _LISTING_STEP_US
         for files in listing.rest:
@@ -240,18 +246,18 @@ class ObjectQuery(WaitingQuery):
                     reading.seen(file)
                     self._close()
                     return items
-                found = open_file.next()
-                if found is None:
+                item = open_file.next()
+                if item is None:
                     items += reading.ended(file, records=open_file.records)
                     self._close()
                     return items
-                if isinstance(found, LargeRead):
-                    self._announced = found.bytes
+                if isinstance(item, LargeRead):
+                    self._announced = item.bytes
                     return items
-                if isinstance(found, DatastreamError):
-                    more = reading.refused(file, open_file.records, found)
+                if isinstance(item, DatastreamError):
+                    more = reading.refused(file, open_file.records, item)
                 else:
-                    more = reading.event(file, found, open_file.fields)
+                    more = reading.event(file, item, open_file.fields)
                 items += more
                 size += sum(map(record_bytes, more))
                 if size > LARGE_BYTES:
@@ -270,7 +276,7 @@ class ObjectQuery(WaitingQuery):
     def _gone(self, file: FoundFile, *, records: int) -> list[Item]:
         """Take that a file was removed; raises LocationGone if all files are gone with it.
 
-        Those may come back, and this one would be taken for read.
+        Those may come back, and this one would count as read.
         """
         self._store.files_below(file.path.rpartition("/")[0])
         _log.warning("file is gone", file=file.path)
@@ -295,7 +301,7 @@ class ObjectQuery(WaitingQuery):
         return self._reading.counts + Counter(forgotten_uuids=self._reading.forgotten_uuids)
 
     def _count(self) -> None:
-        """Report what was met since the last report."""
+        """Report the counts since the last report."""
         counts = self._counts()
         if counts != self._counted:
             self._figures.add(counts - self._counted)
@@ -304,7 +310,7 @@ class ObjectQuery(WaitingQuery):
             self._figures.report(self, progress)
 
     def _log(self, now_us: int) -> None:
-        """Log what was met since the last line: at once what an operator may have to act on."""
+        """Log the counts since the last line; at once those that an operator may have to act on."""
         counts = self._counts()
         news = counts - self._logged
         if warned := {name: news[name] for name in _WARNED if news[name]}:
@@ -328,7 +334,7 @@ class ObjectQuery(WaitingQuery):
                 self._open = None
 
 
-def _record_of(found: Event | DatastreamError) -> int:
-    if isinstance(found, DatastreamError):
-        return int(str(found.fields["record"]))
-    return found.position.record
+def _record_of(item: Event | DatastreamError) -> int:
+    if isinstance(item, DatastreamError):
+        return int(str(item.fields["record"]))
+    return item.position.record

@@ -241,7 +241,7 @@ class ObjectReading:
         until it has not been written for as long as its folder is open.  So is one that may not be
         read; then its error is raised even if others are set aside, since a right can be granted.
         """
-        found: list[Item] = []
+        items: list[Item] = []
         if error is not None:
             patient_until_us = file.modified_us + self._limits.open_us
             is_patient = (self._listed_us or 0) <= patient_until_us
@@ -250,9 +250,9 @@ class ObjectReading:
             if isinstance(error, FileCutShort | FileDenied) and is_patient:
                 self.files.postpone(file)
                 return []
-            found = self._refused_from(file, records + 1, error)
+            items = self._refused_from(file, records + 1, error)
         self.counts["files"] += self.files.complete(file, records=records)
-        return found + self._progress()
+        return items + self._progress()
 
     def _refused(
         self, file: FoundFile, record: int, error: DatastreamError, turn: int
@@ -275,13 +275,13 @@ class ObjectReading:
     def _progress(self) -> list[Item]:
         """Close minutes and move the watermark, as far as files were read."""
         listed_us = self._listed_us or 0
-        found: list[Item] = []
+        items: list[Item] = []
         closed = self.files.close(listed_us)
         if closed is not None:
             self._uuids.close(closed.files)
-            found.append(closed)
+            items.append(closed)
         self.earliest_us = max(self.earliest_us, self.files.watermark_us(listed_us) + 1)
-        return [*found, HeartbeatRecord(self.earliest_us * NS_PER_US)]
+        return [*items, HeartbeatRecord(self.earliest_us * NS_PER_US)]
 
     def _returned(
         self, file: FoundFile, event: Event, fields: Sequence[PayloadField] | None, turn: int

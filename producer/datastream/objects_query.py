@@ -32,8 +32,8 @@ def objects_token(first_minute: int) -> str:
 
 def objects_minute(token: str) -> int | None:
     """Return the first minute of that token; None for any other one."""
-    found = _OBJECTS.fullmatch(token)
-    return None if found is None else int(found[1])
+    match = _OBJECTS.fullmatch(token)
+    return None if match is None else int(match[1])
 
 
 def object_token(first_minute: int, folder: str) -> str:
@@ -43,8 +43,8 @@ def object_token(first_minute: int, folder: str) -> str:
 
 def object_of(token: str) -> tuple[int, str] | None:
     """Return (first minute, folder) of an object's token; None for any other one."""
-    found = _OBJECT.fullmatch(token)
-    return None if found is None else (int(found[1]), found[2])
+    match = _OBJECT.fullmatch(token)
+    return None if match is None else (int(match[1]), match[2])
 
 
 class ObjectsQuery(WaitingQuery):
@@ -88,8 +88,8 @@ class ObjectsQuery(WaitingQuery):
         asked_us, now_us = self.clock.monotonic_us(), self.clock.wall_us()
         if asked_us < self._next_us:
             return [], self._next_us
-        tokens = [object_token(self._first_minute, one) for one in self._folders()]
-        found: list[PartitionStartRecord | HeartbeatRecord] = [
+        tokens = [object_token(self._first_minute, folder) for folder in self._folders()]
+        records: list[PartitionStartRecord | HeartbeatRecord] = [
             PartitionStartRecord(self._earliest_us * NS_PER_US, "0", (token,))
             for token in tokens
             if token not in self._named
@@ -97,14 +97,14 @@ class ObjectsQuery(WaitingQuery):
         self._named.update(tokens)
         self._next_us = asked_us + self._poll_us
         self._earliest_us = max(self._earliest_us, now_us - self._lateness_us + 1)
-        return [*found, HeartbeatRecord(self._earliest_us * NS_PER_US)], 0
+        return [*records, HeartbeatRecord(self._earliest_us * NS_PER_US)], 0
 
     def _folders(self) -> list[str]:
         try:
             folders = object_folders(self._store, self._location)
         except PathMissing:
             return []  # a bucket has no folder without a file
-        names = [one.removeprefix(self._location).strip("/") for one in folders]
+        names = [folder.removeprefix(self._location).strip("/") for folder in folders]
         for name in names:
             if printable(name) != name:
                 raise MisplacedFile.at(

@@ -98,10 +98,10 @@ def log_of_mysql(log_file: str | None, gtid: str | None) -> str:
     name of the binary log.
     """
     if gtid is not None:
-        found = gtid_of_log(gtid)
-        return "" if found is None else f"gtid {found[0]}"
-    found = log_file_number(log_file or "")
-    return "" if found is None else found[0]
+        place = gtid_of_log(gtid)
+        return "" if place is None else f"gtid {place[0]}"
+    place = log_file_number(log_file or "")
+    return "" if place is None else place[0]
 
 
 def postgresql_lsn(lsn: str) -> int | None:
@@ -180,14 +180,14 @@ def order_after_log(source: SourceKind, log: str) -> bytes | None:
     """Return the order key before every change of a log of MySQL or Oracle.
 
     `log` is the name of a binary log, or the sequence number of a redo log.  It may be the global
-    identifier of MySQL's last transaction before: the key is behind that.  None for another text,
+    identifier of MySQL's last transaction before: the key is after that.  None for another text,
     and for another source.
     """
     if source is SourceKind.MYSQL and (last := gtid_of_log(log)) is not None:
         return _CHANGE + _MYSQL.pack(last[1] + 1, 0, 0)
     if source is SourceKind.MYSQL:
-        found = log_file_number(log)
-        return None if found is None else _CHANGE + _MYSQL.pack(found[1], 0, 0)
+        place = log_file_number(log)
+        return None if place is None else _CHANGE + _MYSQL.pack(place[1], 0, 0)
     if source is SourceKind.ORACLE and _SEQUENCE.fullmatch(log):
         return _CHANGE + _ORACLE.pack(int(log), 0, 0, 0)
     return None
@@ -250,9 +250,9 @@ def _parsed(
     name: str, text: str | None, parse: Callable[[str], _Parsed | None], position: Position
 ) -> _Parsed:
     given = _present(name, text, position)
-    found = parse(given)
-    if found is None:
+    parsed = parse(given)
+    if parsed is None:
         raise InvalidEvent.at(
             position, f"source_metadata.{name} has an unknown notation", **{name: given[:80]}
         )
-    return found
+    return parsed

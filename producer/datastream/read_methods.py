@@ -49,22 +49,22 @@ _EXACT = {
     "salesforce-cdc": (SourceKind.SALESFORCE, ReadKind.CDC),
     "spanner-cdc": (SourceKind.SPANNER, ReadKind.CDC),
 }
-_OF_ANY_SOURCE = {"cdc": ReadKind.CDC, "backfill": ReadKind.BACKFILL}
-_OF_MYSQL = frozenset(("binlog_file", "binlog_position", "gtid", "log_position"))
+_ANY_SOURCE = {"cdc": ReadKind.CDC, "backfill": ReadKind.BACKFILL}
+_MYSQL_FIELDS = frozenset(("binlog_file", "binlog_position", "gtid", "log_position"))
 """Fields of metadata that no other source has."""
 _BACKFILLS = {f"{kind.value}-backfill": kind for kind in SourceKind}
 
 KNOWN_METHODS = (
     *_EXACT,
     *(f"{start}…" for start in _BACKFILLS),
-    *(f"{one} (of MySQL)" for one in _OF_ANY_SOURCE),
+    *(f"{method} (of MySQL)" for method in _ANY_SOURCE),
 )
-"""What `read_method_of` knows, for messages; `…` stands for any text."""
+"""The known read methods, for messages; `…` is any text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadMethod:
-    """A `read_method`, and what it says."""
+    """A `read_method`, its source and its kind."""
 
     text: str
     source: SourceKind
@@ -72,15 +72,15 @@ class ReadMethod:
 
 
 def read_method_of(text: str, metadata: Collection[str] = ()) -> ReadMethod | None:
-    """Return what a `read_method` says; None if it is not known.
+    """Return the read method of a text; None if it is not known.
 
     `metadata` are the names in `source_metadata`, which name the source where the text does not.
     """
-    if text not in _OF_ANY_SOURCE:
+    if text not in _ANY_SOURCE:
         return _method_of(text)
     is_table = "table" in metadata and "database" in metadata and "schema" not in metadata
-    if is_table or not _OF_MYSQL.isdisjoint(metadata):
-        return ReadMethod(text, SourceKind.MYSQL, _OF_ANY_SOURCE[text])
+    if is_table or not _MYSQL_FIELDS.isdisjoint(metadata):
+        return ReadMethod(text, SourceKind.MYSQL, _ANY_SOURCE[text])
     return None
 
 

@@ -39,14 +39,14 @@ def refused_file(
 ) -> DataChangeRecord:
     """Return the record of a file that cannot be read from that record on.
 
-    A position notes it beside the file's records: the file may be completed, and read on.
+    A position notes it in addition to the file's records: the file may be completed, and read on.
     """
     made = refused_event(error, file, record, earliest_us=earliest_us, turn=turn)
     return made._replace(server_transaction_id=f"{REFUSED}{made.server_transaction_id}")
 
 
 def set_aside(record: DataChangeRecord, *, file: str, number: int, token: str) -> PublishableRecord:
-    """Return what is published of one of these records: a count, or a dead letter."""
+    """Return the published form of one of these records: a count, or a dead letter."""
     earliest_us, turn = time_and_turn(record.record_sequence)
     noted = f"{file}{REFUSED}" if record.server_transaction_id.startswith(REFUSED) else file
     place = (earliest_us, noted, f"{number}/{turn}", ())

@@ -16,7 +16,7 @@ Streams of MySQL that follow global identifiers have keys of a form that is not 
 not compared.  Files of before 2021 have none.  Those of a backfill hold zeros and empty texts, and
 are not compared; those of a row that was read after a rollback are, since it sorts as a change.  If
 they name no record set, their zeros and empty texts say nothing: zero may be the number of a
-statement in a record set, and is one only beside it.
+statement in a record set, and means one only next to a record set.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class FilesCatalogue:
         )
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:  # noqa: ARG002 - see the port
-        """Return None: a record of the table says what it has.
+        """Return None: the columns of a table come with its records.
 
         Raises SchemaError for a table that is named as rows on demand are: files have none.
         """
@@ -107,14 +107,14 @@ class DatastreamFiles:
                 clock=self.clock,
                 heartbeat_ms=heartbeat_ms,
             )
-        found = object_of(token)
-        if found is None:
+        place = object_of(token)
+        if place is None:
             raise TokenRefused(
                 "the stream has begun with another source than Datastream's files",
                 code="INVALID_ARGUMENT",
                 token=token,
             )
-        first_minute, folder = found
+        first_minute, folder = place
         reading = ObjectReading(
             resumption=self.resumption,
             start_us=start_us,

@@ -35,7 +35,7 @@ _RANK_SHIFT = 60
 
 @dataclass(frozen=True, slots=True)
 class ServerOrder:
-    """What `source.servers` says; without entries nothing is different."""
+    """The setting `source.servers`; without entries it changes nothing."""
 
     entries: tuple[tuple[str, int], ...] = ()
     """Servers, each with the number of its first transaction there."""
@@ -43,8 +43,8 @@ class ServerOrder:
     @classmethod
     def of(cls, texts: Iterable[str]) -> ServerOrder:
         """Take the setting's entries: a server's UUID, or the GTID from which on it is meant."""
-        found = (gtid_of_log(text) or gtid_of_log(f"{text}:0") for text in texts)
-        return cls(tuple(one for one in found if one is not None))
+        places = (gtid_of_log(text) or gtid_of_log(f"{text}:0") for text in texts)
+        return cls(tuple(place for place in places if place is not None))
 
     def applied(self, event: Event) -> Event:
         """Return an event with its place among the servers, if it has one."""
@@ -62,7 +62,7 @@ class ServerOrder:
         return order_key[:1] + number.to_bytes(8, "big") + order_key[9:]
 
     def log_of(self, log_file: str | None, gtid: str | None) -> str:
-        """Return as `log_of_mysql`; for all transactions that are listed, what the first has."""
+        """Return as `log_of_mysql`; all listed transactions have the log of the first server."""
         if gtid is None or self._rank(gtid) is None:
             return log_of_mysql(log_file, gtid)
         return f"gtid {self.entries[0][0]}"
@@ -88,7 +88,7 @@ _BY_TIME = (SourceKind.POSTGRESQL, SourceKind.SQL_SERVER, SourceKind.SALESFORCE)
 
 @dataclass(frozen=True, slots=True)
 class LaterBackfill:
-    """A backfill whose rows replace what the table's changes before it have left."""
+    """A backfill whose rows replace the rows that earlier changes of the table have left."""
 
     since_us: int
     """Rows that Datastream read before this time are of an earlier backfill."""
@@ -157,8 +157,8 @@ def _order_key(event: Event, table: str, later: LaterBackfill) -> bytes:
     source = event.read_method.source
     if source in _BY_TIME and not later.log:
         return order_after_time(source, later.since_us)
-    found = order_after_log(source, later.log)
-    if found is None:
+    order_key = order_after_log(source, later.log)
+    if order_key is None:
         expected = {
             SourceKind.MYSQL: "the name of a binary log such as mysql-bin.000124, or a GTID",
             SourceKind.ORACLE: "the sequence number of a redo log",
@@ -166,4 +166,4 @@ def _order_key(event: Event, table: str, later: LaterBackfill) -> bytes:
         raise MissingSortKey.at(
             event.position, f"source.backfills: log of {table} must be {expected}", log=later.log
         )
-    return found
+    return order_key

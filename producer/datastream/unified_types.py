@@ -1,7 +1,7 @@
 """Datastream's unified types of a row's fields, from the schema in an Avro file's header.
 
-Names are those of Datastream's page "Unified types".  A type that is not known keeps the name of
-what it is made of, so that a new logical type stops nothing.
+Names are those of Datastream's page "Unified types".  An unknown logical type keeps the name of its
+underlying type, so that a new one stops nothing.
 """
 
 from __future__ import annotations
@@ -61,46 +61,46 @@ class PayloadField:
 
 def payload_fields(payload: Mapping[str, Any], named: Mapping[str, Any]) -> list[PayloadField]:
     """Return the fields of a payload's record schema; `named` is what `named_types` returns."""
-    found, names = [], _Names(named)
-    for one in payload.get("fields", ()):
-        schema = one.get("type")
-        # Old files have the logical type beside the type and not within it.
-        if isinstance(schema, str) and "logicalType" in one:
-            schema = {**one, "type": schema}
+    fields, names = [], _Names(named)
+    for field in payload.get("fields", ()):
+        schema = field.get("type")
+        # Old files have the logical type next to the type and not within it.
+        if isinstance(schema, str) and "logicalType" in field:
+            schema = {**field, "type": schema}
         branches = schema if isinstance(schema, list) else [schema]
         text = names.union([branch for branch in branches if branch != "null"])
         in_millis = any(
             isinstance(branch, Mapping) and branch.get("logicalType") == "timestamp-millis"
             for branch in branches
         )
-        name, nullable = str(one.get("name")), "null" in branches
-        found.append(PayloadField(name, text, nullable=nullable, is_in_millis=in_millis))
-    return found
+        name, nullable = str(field.get("name")), "null" in branches
+        fields.append(PayloadField(name, text, nullable=nullable, is_in_millis=in_millis))
+    return fields
 
 
 def named_types(schema: Any) -> dict[str, Any]:
     """Return the records, enums and fixed types of a schema by their names."""
-    found: dict[str, Any] = {}
-    open_ones = [schema]
-    while open_ones:
-        one = open_ones.pop()
-        if isinstance(one, list):
-            open_ones += one
-        elif isinstance(one, Mapping):
-            if one.get("type") in _NAMED and isinstance(one.get("name"), str):
-                found[one["name"]] = one
-            open_ones += [one[part] for part in ("type", "items", "values") if part in one]
-            open_ones += [field for field in one.get("fields", ()) if isinstance(field, Mapping)]
-    return found
+    named: dict[str, Any] = {}
+    parts = [schema]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        elif isinstance(part, Mapping):
+            if part.get("type") in _NAMED and isinstance(part.get("name"), str):
+                named[part["name"]] = part
+            parts += [part[name] for name in ("type", "items", "values") if name in part]
+            parts += [field for field in part.get("fields", ()) if isinstance(field, Mapping)]
+    return named
 
 
 def without_logical_types(schema: Any) -> Any:
-    """Return a schema whose values are decoded as what they are made of.
+    """Return a schema whose values are decoded as their underlying types.
 
     A timestamp stays a number: PostgreSQL's infinity has no place in Python's calendar.
     """
     if isinstance(schema, list):
-        return [without_logical_types(one) for one in schema]
+        return [without_logical_types(part) for part in schema]
     if isinstance(schema, Mapping):
         return {
             name: without_logical_types(value) if name in _PARTS else value
@@ -125,7 +125,7 @@ class _Names:
         if isinstance(schema, str):
             return _PRIMITIVE.get(schema) or self._of_name(schema, depth)
         if isinstance(schema, list):
-            return self.union([one for one in schema if one != "null"], depth + 1)
+            return self.union([branch for branch in schema if branch != "null"], depth + 1)
         if not isinstance(schema, Mapping) or depth > _DEPTH_MAX:
             return "UNKNOWN"
         match schema.get("logicalType"):
@@ -136,7 +136,7 @@ class _Names:
         return self._of_compound(schema, depth)
 
     def union(self, branches: Sequence[Any], depth: int = 0) -> str:
-        kinds = [self.of(one, depth) for one in branches]
+        kinds = [self.of(branch, depth) for branch in branches]
         return kinds[0] if len(kinds) == 1 else f"UNION({', '.join(kinds)})"
 
     def _of_name(self, name: str, depth: int) -> str:
@@ -144,9 +144,9 @@ class _Names:
             return name
         if name not in self._found:
             self._found[name] = name
-            found = self.of(self._named[name], depth + 1)
+            text = self.of(self._named[name], depth + 1)
             # Names within names within names may become as long as one likes.
-            self._found[name] = found if len(found) <= _NAME_CHARACTERS_MAX else name
+            self._found[name] = text if len(text) <= _NAME_CHARACTERS_MAX else name
         return self._found[name]
 
     def _of_compound(self, schema: Mapping[str, Any], depth: int) -> str:
@@ -154,7 +154,9 @@ class _Names:
         match schema.get("type"):
             case "record" if name.startswith(_ARRAY_RECORD):
                 elements = [
-                    one.get("type") for one in schema["fields"] if one.get("name") == "elementValue"
+                    field.get("type")
+                    for field in schema["fields"]
+                    if field.get("name") == "elementValue"
                 ]
                 return f"ARRAY<{self.of(elements[0], depth + 1)}>" if elements else "ARRAY"
             case "record":

@@ -12,7 +12,7 @@ from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 
 _RECORD_BYTES = 600
-"""What a record takes beside its texts: the columns that are added, and Python's objects."""
+"""Memory of a record without its texts: the columns that are added, and Python's objects."""
 _VALUE_BYTES = 64
 """Size of a value without its text, or of a value that is not a text."""
 
@@ -21,10 +21,10 @@ class RecordsResponse:
     """Records that were read already, as one response; implements `ports.Response`."""
 
     def __init__(self, records: Sequence[StreamRecord], *, held_bytes: int = 0) -> None:
-        """`held_bytes` are those that the query holds for what follows."""
+        """`held_bytes` are the bytes that the query holds for the next records."""
         self._records = list(records)
         self._held_bytes = held_bytes
-        self.size_bytes = sum(record_bytes(one) for one in self._records)
+        self.size_bytes = sum(record_bytes(record) for record in self._records)
 
     def decode(self) -> tuple[list[StreamRecord], int]:
         """Return the records, and the bytes that stay held."""
@@ -32,7 +32,7 @@ class RecordsResponse:
 
 
 class WaitingQuery(ABC):
-    """Calls `step` beside the other readers until it returns something, and waits in between.
+    """Calls `step` in a thread until it returns something, and waits in between.
 
     Without anything new it returns a heartbeat after each interval, so that it is not silent.
     """
@@ -53,18 +53,18 @@ class WaitingQuery(ABC):
 
     @property
     def needed_bytes(self) -> int:
-        """What the next step may hold at once; a step that needs any waits for them."""
+        """Bytes that the next step may hold at once; a step that needs any waits for them."""
         return 0
 
     @property
     def held_bytes(self) -> int:
-        """What is held between two steps."""
+        """Bytes that are held between two steps."""
         return 0
 
     @property
     @abstractmethod
     def earliest_us(self) -> int:
-        """The first time that is open: what a heartbeat says."""
+        """The first time that is open, which a heartbeat reports."""
 
     @abstractmethod
     def step(self) -> tuple[Sequence[StreamRecord], int]:
@@ -74,7 +74,7 @@ class WaitingQuery(ABC):
         """
 
     def stop(self) -> None:  # noqa: B027 - some have nothing open
-        """Release what is open; called when the query was cancelled, more than once."""
+        """Close open files; called when the query was cancelled, more than once."""
 
     def fail_with(self, error: TidegateError) -> None:
         """Raise an error once the records before it were returned."""
@@ -152,7 +152,7 @@ class WaitingQuery(ABC):
 
 
 def record_bytes(record: StreamRecord) -> int:
-    """Return what a record takes until it is translated, about."""
+    """Return the approximate memory of a record until it is translated."""
     if not isinstance(record, DataChangeRecord):
         return 64
     values = [value for mod in record.mods for part in mod for value in part.values()]

@@ -1,8 +1,8 @@
 """Column values, as Spanner's change records hold them, to the Avro bytes of `["null", T]`.
 
-What a value means and what is refused is in `translation.values`; the layout of the bytes is here.
-The forms that most values have are read and written in one step; every other form, and every value
-that does not fit, takes the converter's way.  A value that cannot be represented is a SchemaError.
+The meaning of values is in `translation.values`; the layout of the bytes is here.  The forms that
+most values have are read and written in one step; every other form, and every value that does not
+fit, goes through the converter.  A value that cannot be represented is a SchemaError.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def usual_form(column_type: ColumnType, timestamps: TimestampForm = TimestampFor
 
 
 def _general(column_type: ColumnType, timestamps: TimestampForm) -> FieldWriter:
-    """Return a writer of every form of a value: convert it, then write what it became."""
+    """Return a writer of every form of a value: it converts first, then writes."""
     return written_by(converter(column_type, timestamps), column_type, timestamps)
 
 
@@ -91,7 +91,7 @@ def written_by(
 
 
 def array_field(column_type: ColumnType, element: FieldWriter) -> FieldWriter:
-    """Return what writes an array, or null: one block, and the empty one that ends it."""
+    """Return the writer of an array, or null: one block, and the empty one that ends it."""
     refuse = converter(column_type)
 
     def field(value: Any) -> bytes:

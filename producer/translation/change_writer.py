@@ -77,8 +77,8 @@ _FLAT_KINDS = {
 }
 """`__op` and `__deleted`."""
 _SHAPES_MAX = 256
-"""Compiled functions of one table; where updates touch any set of columns, there is no end of
-shapes, and compiling one takes as long as writing a hundred changes."""
+"""Compiled functions of one table: updates may touch any set of columns, and compiling a shape
+takes as long as writing a hundred changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class ChangeWriter:
         new_names = old_names = NULL
         if mod_type != "DELETE":
             new_row, new_names = self._row_pieces("new", mod.new_values)
-        # Without old values an UPDATE's old row would be nulls beside a key that is in the new one.
+        # Without old values an UPDATE's old row would be nulls and a key that is in the new one.
         if mod_type == "DELETE" or (mod_type == "UPDATE" and mod.old_values):
             old_row, old_names = self._row_pieces("old", mod.old_values)
         kind = write_long(_MOD_TYPES.index(mod_type))
@@ -265,9 +265,9 @@ class ChangeWriter:
                     continue  # a column that does not exist has no value that does not fit
                 try:
                     write(value)
-                except SchemaError as found:
-                    fields: dict[str, Any] = {**found.fields, "column": name}
-                    return SchemaError(found.message, hint=found.hint, **fields)
+                except SchemaError as cause:
+                    fields: dict[str, Any] = {**cause.fields, "column": name}
+                    return SchemaError(cause.message, hint=cause.hint, **fields)
         return error
 
 

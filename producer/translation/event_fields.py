@@ -1,8 +1,8 @@
 """Column values as events of other products hold them: Debezium's in Avro, both products' in JSON.
 
-What is refused is what our own envelope refuses (`translation.values`), but for one thing: a
-TIMESTAMP that is carried as text may have nanoseconds.  Datastream's values in Avro are written as
-our own are.
+Values are refused as in Tidegate's envelope (`translation.values`), with one exception: a TIMESTAMP
+that is carried as text may have nanoseconds.  Datastream's values in Avro are written as in that
+envelope.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def debezium_field(column_type: ColumnType) -> FieldWriter:
 
 
 def json_field(column_type: ColumnType, envelope: Envelope) -> JsonField:
-    """Return what writes a column's values as JSON, in the events of `envelope`.
+    """Return the writer of a column's values as JSON, in the events of `envelope`.
 
     Raises SchemaError for a type without one.
     """
@@ -72,7 +72,7 @@ def json_field(column_type: ColumnType, envelope: Envelope) -> JsonField:
 
 
 def json_key_field(column_type: ColumnType) -> JsonField:
-    """Return what writes a column of a key as JSON, as Debezium's rows have it.
+    """Return the writer of a column of a key as JSON, as Debezium's rows have it.
 
     A value has one text, however the service writes it.  Raises SchemaError for a type without one.
     """
@@ -87,10 +87,10 @@ def json_key_field(column_type: ColumnType) -> JsonField:
     def field(value: Any) -> str:
         if value is None:
             return _NULL_TEXT
-        found = convert(value)
+        plain = convert(value)
         if code == "DATE":
-            return date_text(found)
-        return quoted(_decimal(found) if is_decimal else found)
+            return date_text(plain)
+        return quoted(_decimal(plain) if is_decimal else plain)
 
     return field
 
@@ -119,7 +119,7 @@ def _json_value(column_type: ColumnType, envelope: Envelope) -> JsonField:
 
 
 def _plain_text(column_type: ColumnType) -> Callable[[Any], str]:
-    """Return what gives a value as the text that Spanner's record holds, if it fits its type."""
+    """Return the function from a value that fits its type to its text in Spanner's record."""
     convert = converter(column_type, TimestampForm.STRING)
 
     def text(value: Any) -> str:

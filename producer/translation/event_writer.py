@@ -126,7 +126,7 @@ class EventWriter(ChangeWriter):
         except UnicodeEncodeError as error:
             raise SchemaError("a text that is not Unicode", cause=str(error)[:200]) from error
 
-    # ------------------------------------------------------------ what an envelope defines
+    # ------------------------------------------------------------ parts of an envelope
 
     @abstractmethod
     def _prepare(self, table: TableSchema, schema: dict[str, Any]) -> None:
@@ -199,8 +199,8 @@ class EventWriter(ChangeWriter):
 class DebeziumWriter(EventWriter):
     """Writes mods as Debezium's connector does; thread-safe.
 
-    The connector's clock is replaced by the commit timestamp, and what it knows only while it runs
-    (its watermark, when it read the record) is null.
+    The connector's clock is replaced by the commit timestamp; fields that it knows only while it
+    runs (its watermark, when it read the record) are null.
     """
 
     envelope = Envelope.DEBEZIUM

@@ -75,7 +75,7 @@ class ParkedKey:
 
 
 class Selection(NamedTuple):
-    """Which keys are put back."""
+    """The keys that are put back."""
 
     chosen: dict[KeyName, ParkedKey]
     left: list[ParkedKey]

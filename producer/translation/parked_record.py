@@ -1,7 +1,7 @@
 """The JSON of a parked change: Spanner's data change record with this one mod.
 
-Field names are Spanner's own (seed: "Data change records"), with `mod_number` beside them.  Values
-are what Spanner sent; values that could not be read are their text, as a JSON string.
+Field names are Spanner's (seed: "Data change records"), and `mod_number`.  Values are as Spanner
+sent them; values that could not be read are their text, as a JSON string.
 """
 
 from __future__ import annotations
@@ -123,12 +123,12 @@ def _column_json(column: RecordColumn) -> dict[str, object]:
 
 
 def _type_json(column_type: ColumnType) -> dict[str, object]:
-    found: dict[str, object] = {"code": column_type.code}
+    fields: dict[str, object] = {"code": column_type.code}
     if column_type.element is not None:
-        found["array_element_type"] = _type_json(column_type.element)
+        fields["array_element_type"] = _type_json(column_type.element)
     if column_type.annotation:
-        found["type_annotation"] = column_type.annotation
-    return found
+        fields["type_annotation"] = column_type.annotation
+    return fields
 
 
 def _mod(mod: Any, read_values: Callable[[str, str], Mapping[str, Any]]) -> Mod:

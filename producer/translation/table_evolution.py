@@ -1,8 +1,8 @@
 """How a table's known columns grow, and with them its topic's value schema.
 
 A new column is added; a dropped one stays, nullable, because records from before the drop may still
-arrive.  The primary key never changes, or keys would move between topic partitions.  `evolve` is
-about what a process knows, `grown` about what the fleet has registered.
+arrive.  The primary key never changes, or keys would move between topic partitions.  `evolve` grows
+the table that a process knows, `grown` the schema that the fleet has registered.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def evolve(
 
     `current` is the catalogue's and None after a DROP TABLE; `shown` are a record's columns.  Where
     several have a column, under names that may differ in case, the catalogue's type is used, then
-    the known one; one that has no Avro type, as of a notation that is not known, comes last.  A
-    table that was dropped before the process knew it is what the record shows, with a primary key
-    in the order of `key_names`.  Raises IncompatibleChange for another primary key, a record's
+    the known one; a type without an Avro type, such as one in an unknown notation, comes last.  A
+    table that was dropped before the process knew it has the columns of the record, with a primary
+    key in the order of `key_names`.  Raises IncompatibleChange for another primary key, a record's
     included, and SchemaError for two columns of one name.
     """
     shown = tuple(shown)
@@ -100,7 +100,7 @@ def grown(
     field of its name, and for versions of another envelope.
     """
     setting = envelope_of(own)
-    if others := sorted({envelope_of(one) for one in versions} - {setting}):
+    if others := sorted({envelope_of(schema) for schema in versions} - {setting}):
         raise IncompatibleChange(
             (
                 f"envelope: the setting is '{setting}', and the topic's registered value schemas "

@@ -2,9 +2,9 @@
 
 Schemas only grow, over all workers and restarts: the memory of a process is not enough, since a
 worker that starts after DROP COLUMN does not know the column whose records may still follow, and a
-reader that takes the newest version for all values would find a column missing.  What the fleet
-knows is what is registered.  A topic's key schema must keep its id, or its keys would move between
-topic partitions.
+reader that uses the newest version for all values would find a column missing.  The registry is the
+memory of the fleet.  A topic's key schema must keep its id, or its keys would move between topic
+partitions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TableRegistrar:
         envelope: Envelope = Envelope.TIDEGATE,
         event_form: EventForm | None = None,
     ) -> None:
-        """Take what is left out, which the value schemas of all tables say, and their envelope.
+        """The value schemas of all tables name the changes that `record_filter` leaves out.
 
         `event_form` is for the encodings of events of other products.
         """
@@ -93,7 +93,9 @@ class TableRegistrar:
     def key_names(self, table: str) -> tuple[str, ...]:
         """Return the columns of the registered key of a table, in its order; empty if none is."""
         versions = self._registry.versions(self._topics.key_subject(self._topic(table)))
-        return tuple(field["name"] for one in versions[-1:] for field in one.schema["fields"])
+        return tuple(
+            field["name"] for version in versions[-1:] for field in version.schema["fields"]
+        )
 
     def register(
         self, table: TableSchema, *, shown: Collection[str] | None = None
@@ -209,9 +211,9 @@ class TableRegistrar:
     def _register_value(self, topic: str, table: TableSchema) -> RegisteredSchema:
         """Return a version that has every field of all versions and of the table.
 
-        Another worker may register a version of its own at any moment: what was read before a
-        registration is void, so the versions are read again until one of them has it all.  Of two
-        that are used, one therefore has every field of the other.
+        Another worker may register a version at any moment, so the versions are read again after
+        each registration until one of them has every field.  Of two versions in use, one therefore
+        has every field of the other.
         """
         subject = self._topics.value_subject(topic)
         for _ in range(_ROUNDS_MAX):
@@ -220,8 +222,8 @@ class TableRegistrar:
                 require_backward(self._registry, subject)
                 return version
             self._registry.register(subject, schema)
-        for one in self._registry.versions(subject)[-1:]:
-            if dropped := lost_parts(schema, one.schema):
+        for newest in self._registry.versions(subject)[-1:]:
+            if dropped := lost_parts(schema, newest.schema):
                 parts = ", ".join(dropped)
                 raise SchemaNotKept(
                     f"the schema registry does not keep parts of a schema: {parts}",
@@ -237,26 +239,28 @@ class TableRegistrar:
     def _find_value(
         self, topic: str, table: TableSchema
     ) -> tuple[RegisteredSchema | None, dict[str, Any]]:
-        """Return the newest version that has it all, or None, and the schema that has it all."""
+        """Return the newest version with every field, or None, and the schema with every field."""
         versions = self._registry.versions(self._topics.value_subject(topic))
         all_excludes = tuple(sorted({*table.excludes, *self._filter.excludes}))
         known = _spelled(replace(table, excludes=all_excludes), self._names(table, versions))
         own = value_schema(topic, known, self._timestamps, self._envelope)
-        schema = grown(own, [one.schema for one in versions], table=table.name)
+        schema = grown(own, [version.schema for version in versions], table=table.name)
         # A former stream of this prefix may have registered what this one leaves out.
         schema = without(schema, self._filter.hidden(table.name, row_fields(schema)))
         wanted = row_fields(schema), excludes((schema,))
-        found = [
-            one for one in versions if (row_fields(one.schema), excludes((one.schema,))) == wanted
+        complete = [
+            version
+            for version in versions
+            if (row_fields(version.schema), excludes((version.schema,))) == wanted
         ]
-        return (found[-1] if found else None), schema
+        return (complete[-1] if complete else None), schema
 
     def _names(self, table: TableSchema, versions: Sequence[RegisteredSchema]) -> list[str]:
-        """Return the names of the fields that a table has in its topic, then in the one beside it.
+        """Return the names of a table's fields in its topic, then in the one beside it.
 
-        A reader reads both with one schema.  The other is not asked for where the first has all.
+        A reader reads both with one schema.  The other one is not read if the first has all names.
         """
-        names = [name for one in versions for name in row_fields(one.schema)]
+        names = [name for version in versions for name in row_fields(version.schema)]
         if table.column_names <= set(names):
             return names
         own = table_of(table.name)
@@ -264,7 +268,7 @@ class TableRegistrar:
         with suppress(SchemaError):  # a name that is too long for a topic
             subject = self._topics.value_subject(self._topic(other))
             versions = self._registry.versions(subject)
-            names += [name for one in versions for name in row_fields(one.schema)]
+            names += [name for version in versions for name in row_fields(version.schema)]
         return names
 
 
