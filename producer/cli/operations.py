@@ -68,7 +68,9 @@ def _control(
     from tidegate.producer.cli import control as command
 
     with ProgressLine() as progress:
-        report = command.control(settings, state, by=by, wait_s=wait_s, progress=progress)
+        report = command.control(
+            settings, state, by=by or this_user(), wait_s=wait_s, progress=progress
+        )
     print_report(report, as_json=as_json, is_done=report.is_done)
 
 
@@ -88,7 +90,9 @@ def drain(
 
     wait_s = timeout_s if wait else 0.0
     with ProgressLine() as progress:
-        report = command.drain(settings, workers, by=by, wait_s=wait_s, progress=progress)
+        report = command.drain(
+            settings, workers, by=by or this_user(), wait_s=wait_s, progress=progress
+        )
     print_report(report, as_json=as_json, is_done=report.is_done)
 
 
@@ -146,7 +150,9 @@ def backfill(
         if any(chosen):
             states = (RunState.STOPPED, RunState.RUNNING, RunState.CANCELLED, None)
             state = states[chosen.index(True)]
-            report = command.change_backfill(settings, table, state, share=share, by=by)
+            report = command.change_backfill(
+                settings, table, state, share=share, by=by or this_user()
+            )
         else:
             report = command.start_backfill(
                 settings,
@@ -155,7 +161,7 @@ def backfill(
                 share=share or SHARE_DEFAULT,
                 where=where or "",
                 data_boost=data_boost,
-                by=by,
+                by=by or this_user(),
                 wait_s=timeout_s,
                 progress=progress,
             )
@@ -264,7 +270,7 @@ def accept_gap(
         report = command.accept_gap(
             settings,
             token=token,
-            accepted_by=accepted_by,
+            accepted_by=accepted_by or this_user(),
             margin_s=margin_s,
             dry_run=dry_run,
             confirm=confirm,

@@ -35,6 +35,7 @@ from tidegate.producer.cli.accept_gap import ExpiredPartition, GapReport
 from tidegate.producer.cli.backfill import BackfillReport
 from tidegate.producer.cli.control import ControlReport, DrainReport
 from tidegate.producer.cli.dead_letters import DeadLetterReport, ListedGroup
+from tidegate.producer.cli.operations import this_user
 from tidegate.producer.cli.redrive import LeftKey, RedriveReport
 from tidegate.producer.cli.schemas import Subject
 from tidegate.producer.cli.status import StreamStatus
@@ -234,7 +235,10 @@ COMMANDS = {
     "show": (schemas_command, "shown"),
     "asyncapi": (schemas_command, "stream_topics"),
 }
-NEW_RUN = {"chunk_rows": 70, "share": 20, "wait_s": 5.0, "where": "", "data_boost": False}
+USER = this_user()
+NEW_RUN = {
+    "chunk_rows": 70, "share": 20, "wait_s": 5.0, "where": "", "data_boost": False, "by": USER,
+}  # fmt: skip
 PRINTED = [
     # which function, its report, arguments, exit code, what it is called with, what is printed
     ("backfill", BackfillReport("Users", 3, "running", 1_200),
@@ -256,18 +260,18 @@ PRINTED = [
         )
     ),
     ("backfill-change", STOPPED, "backfill Users --resume --share 80", 0,
-     {"arguments": ("Users", RunState.RUNNING), "share": 80}, "Users: run 3 failed"),
+     {"arguments": ("Users", RunState.RUNNING), "share": 80, "by": USER}, "Users: run 3 failed"),
     ("pause", ControlReport("s", PAUSED, written=True), "pause --by me --timeout-s 5", 0,
      {"arguments": (ControlState.PAUSED,), "by": "me", "wait_s": 5.0}, "Paused\n"),
     ("pause", ControlReport("s", PAUSED, written=False), "pause --no-wait", 0,
-     {"wait_s": 0.0}, "Paused, as before\n"),
+     {"wait_s": 0.0, "by": USER}, "Paused, as before\n"),
     ("pause",
      ControlReport("s", StreamState.DRAINING, written=True, draining=(1, 3), is_done=False),
      "pause", 1, {}, "Draining: still read are the slots 1, 3\n"),
     ("pause", ControlReport("s", StreamState.RUNNING, written=True), "resume", 0,
-     {"arguments": (ControlState.RUNNING,)}, "Running\n"),
+     {"arguments": (ControlState.RUNNING,), "by": USER}, "Running\n"),
     ("drain", DrainReport(("w1", "w2"), (), waited=True), "drain w1 w2", 0,
-     {"arguments": (["w1", "w2"],), "wait_s": 120.0}, "w1 has left\nw2 has left\n"),
+     {"arguments": (["w1", "w2"],), "wait_s": 120.0, "by": USER}, "w1 has left\nw2 has left\n"),
     ("drain", DrainReport(("w1",), ("w1",), waited=False), "drain w1", 0, {}, "w1 is to leave\n"),
     ("drain", DrainReport(("w1", "w2"), ("w2",), waited=True), "drain w1 w2", 1, {},
      "still in the group: w2."),
@@ -356,6 +360,7 @@ def test_a_gap_is_shown_and_accepted_or_not(run, monkeypatch, arguments, said, c
         found, errors, output = run("accept-gap", *flags(), *arguments, *["--json"] * as_json)
         assert found == code
         assert (asked["token"], asked["margin_s"]) == ("" if "--all" in arguments else "t", 600)
+        assert asked["accepted_by"] == USER
         assert ("2024-01-03T03:04:05Z" in errors) is (said is not None)
         if as_json:
             assert json.loads(output)["accepted"] is accepted
