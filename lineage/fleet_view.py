@@ -24,6 +24,7 @@ from tidegate.schemas.progress import (
     MOVE_OUTS,
     PartitionFinished,
     PartitionGap,
+    ProgressBody,
     SlotChanges,
     SlotProgress,
     SlotWatermark,
@@ -72,11 +73,7 @@ class PublishedView:
         body = row.record.body
         if isinstance(body, PartitionFinished) and body.chunk == 0:
             self._finished.set(body.token, body.end_ns // NS_PER_US)
-        if isinstance(body, SlotProgress | SlotChanges | SlotWatermark):
-            # The vector of a heartbeat grows with the data topics, of which nothing is read here.
-            entries = tuple(entry for entry in body.vector if entry.topic == self._topic)
-            body = replace(body, vector=entries)
-        return replace(row, record=replace(row.record, body=body))
+        return _without_data(row, body, self._topic)
 
 
 class FleetView:
@@ -168,8 +165,15 @@ class FleetView:
         body = self.slots[row.slot].fold(row.record, offset=row.offset)
         if body is None:
             return None
-        if isinstance(body, SlotProgress | SlotChanges | SlotWatermark):
-            # The vector of a heartbeat grows with the data topics, of which nothing is read here.
-            entries = tuple(entry for entry in body.vector if entry.topic == self._topic)
-            body = replace(body, vector=entries)
-        return replace(row, record=replace(row.record, body=body))
+        return _without_data(row, body, self._topic)
+
+
+def _without_data(row: ProgressRow, body: ProgressBody, progress_topic: str) -> ProgressRow:
+    """Return a row with a body whose vector has the progress topic only.
+
+    Vectors grow with the data topics, and nothing is read of these here.
+    """
+    if isinstance(body, SlotProgress | SlotChanges | SlotWatermark):
+        entries = tuple(entry for entry in body.vector if entry.topic == progress_topic)
+        body = replace(body, vector=entries)
+    return replace(row, record=replace(row.record, body=body))

@@ -82,7 +82,7 @@ class SlotTokens:
 
     @property
     def steady_since_us(self) -> int | None:
-        """Since when each minute has a heartbeat, of which none says that something is stopped.
+        """Since when each minute has a heartbeat, and no heartbeat says that something is stopped.
 
         Of what compaction has left: it may be so for longer.  None if something is stopped.
         """

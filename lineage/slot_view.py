@@ -248,7 +248,7 @@ class SlotView:
                 known = joined.get(place, one)
                 offset, slowest = max(one.offset, known.offset), min(one.slowest, known.slowest)
                 joined[place] = _Announcement(offset, slowest)
-        # Not under a parent's name: an announcement of its own must not take their place.
+        # Not under a parent's name: the parent's own announcement must not take their place.
         kept |= {(one.slowest.token, f"*{one.offset}"): one for one in joined.values()}
         self._announced = kept
 

@@ -81,11 +81,11 @@ class Subscription:
         self.names.require_recorded(started.filters)
 
     def table(self, topic: str) -> str:
-        """The table of a data topic that the gate reads, or of the topic beside it."""
+        """The table of a data topic that the gate reads, or of the topic of its backfill."""
         return table_of(self.names.table(topic) or topic)
 
     def topics_of(self, topic: str) -> tuple[str, str] | None:
-        """The data topic of a topic's table, and the one beside it; None for a foreign topic."""
+        """The data topic of a topic's table and that of its backfill; None for a foreign topic."""
         name = self.names.table(topic)
         if name is None:
             return None

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class CallHangs(Exception):  # noqa: N818 - named for what happened; each caller turns it into its own outcome
-    """The call has not returned; it stays behind, on a thread of its own."""
+    """The call has not returned; its thread goes on waiting."""
 
 
 def call_bounded(call: Callable[[], object], *, within_s: float) -> None:
-    """Make a call on a thread of its own and wait for its end, for `within_s` seconds at most.
+    """Make a call in another thread and wait for its end, for `within_s` seconds at most.
 
     Raises what the call raises, and CallHangs.
     """

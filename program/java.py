@@ -1,6 +1,6 @@
 """Whether a `java` can run the installed Spark, Kafka and the registry.
 
-Each minor version of Spark supports Java up to a release of its own (`spark_versions`): Spark 4.0
+Each minor version of Spark supports Java up to another release (`spark_versions`): Spark 4.0
 and 4.1 fail on 24 and later.  Some systems have a `java` that only prints where to get one, so a
 program has to print its version.
 

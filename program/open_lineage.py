@@ -146,7 +146,7 @@ class LineageSender:
     """Passes events to `emit` in a thread; of more than a few that wait, the oldest are dropped."""
 
     def __init__(self, emit: Callable[[RunEvent], None], *, close_s: float = _CLOSE_S) -> None:
-        """Start the thread; `close` waits for it for so many seconds at most."""
+        """Start the thread; `close` waits for it for `close_s` seconds at most."""
         self._emit = emit
         self._close_s = close_s
         self._waiting: queue.Queue[RunEvent | None] = queue.Queue(_QUEUED_MAX)

@@ -78,7 +78,7 @@ _READ_ONLY = 42205
 
 
 class HttpSchemaRegistry:
-    """A registry behind a URL; look-ups are cached, because an id never changes its meaning.
+    """A registry at a URL; look-ups are cached, because an id never changes its meaning.
 
     `options` are passed to Confluent's client (`basic.auth.user.info`, TLS files, …); they are
     never printed, as they may hold secrets.

@@ -74,7 +74,7 @@ class Settings(BaseSettings):
         faults = _unknown_variables(cls)
         try:
             # pydantic-settings' own TOML source takes a file that is missing for an empty one, and
-            # leaves syntax errors as they are.
+            # does not translate syntax errors.
             in_file = {} if file is None else _read(file)
             values = _merged(in_file, _Environment(cls)(), given)
             known = {
@@ -84,7 +84,7 @@ class Settings(BaseSettings):
                 for name, value in values.items()
                 if name in cls.model_fields
             }
-            # Not left to pydantic: the constructor takes names of its own, such as `_env_file`.
+            # Not left to pydantic: the constructor has further parameters, such as `_env_file`.
             faults += [
                 f"{name}: unknown setting{_suggestion(name, cls.model_fields)}"
                 for name in values

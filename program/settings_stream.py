@@ -32,14 +32,14 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TEMPLATE_DEFAULT, TopicNames
 
 _INSTEAD = {"url": "registry_url", "basic.auth.user.info": "registry_user_info"}
-"""Options of the registry's client that have a setting of their own."""
+"""Options of the registry's client that have an own setting."""
 
 _LOGINS = ("sasl.mechanism*", "sasl.username", "sasl.password", "sasl.oauthbearer.*", "oauth_cb")
 """Options of librdkafka that log in otherwise than `kafka_login` does."""
 _WITH_SASL = ("SASL_SSL", "SASL_PLAINTEXT")
 _BEARER = "bearer.auth."
 _BEARER_FIELDS = frozenset({f"{_BEARER}logical.cluster", f"{_BEARER}identity.pool.id"})
-"""What a registry asks for beside a token."""
+"""What a registry asks for in addition to a token."""
 
 KAFKA_PANEL = "bootstrap_servers kafka_login registry_url registry_login prefix topic_template"
 LOG_PANEL = "log_level log_format openlineage metrics_host metrics_port"

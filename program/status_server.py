@@ -175,7 +175,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Handler(WSGIRequestHandler):
-    """Requests that are no lines in the program's log."""
+    """Requests that are not written to the program's log."""
 
     timeout = 10.0
 
@@ -184,7 +184,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class StatusServer:
-    """Serves from a thread of its own until it is closed."""
+    """Serves from its thread until it is closed."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Reads from a progress topic what its stream was begun with, for programs that are no worker."""
+"""Reads the start of a stream from its progress topic, for programs that are not workers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The schema of Debezium's envelope: what its connector for Spanner writes, as a registry has it.
 
-Names, order and types are those of Debezium 3.6 behind an Avro converter (`docs/protocol.md`, 3.9).
+Names, order and types are those of Debezium 3.6 with an Avro converter (`docs/protocol.md`, 3.9).
 `source` has two more fields at its end: the columns that a change captured, since a null in a row
 does not say whether the column was NULL or absent.
 """
@@ -96,7 +96,7 @@ DEBEZIUM_TAIL: tuple[dict[str, Any], ...] = (
     _optional("ts_ns", "long"),
     _optional("transaction", _TRANSACTION),
 )
-"""The fields behind `before` and `after`."""
+"""The fields after `before` and `after`."""
 
 
 def debezium_fields(columns: list[dict[str, Any]], table: str) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ def sequence_pair(record_sequence: str) -> tuple[int, int]:
     Raises SchemaError if it is neither decimal digits nor `<hex>-<hex>`, or a number exceeds 64
     bits.
     """
-    # Of a stream with immutable key ranges: so few digits fit 64 bits.
+    # A stream with immutable key ranges: up to 19 digits fit 64 bits.
     if len(record_sequence) < 20 and record_sequence.isascii() and record_sequence.isdigit():
         return 0, int(record_sequence)
     match = _SEQUENCE.fullmatch(record_sequence)
@@ -67,7 +67,7 @@ class OrderKey:
         return encoded
 
     def encode_mods(self, count: int) -> list[bytes]:
-        """Return the byte strings of `count` mods of a record, of which this key is the first's.
+        """Return the byte strings of `count` mods of a record; this key is that of the first.
 
         Raises SchemaError for a field that they cannot represent.
         """

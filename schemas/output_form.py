@@ -1,7 +1,7 @@
 """The form in which a stream's changes are published, as far as settings of the producer decide it.
 
 It is fixed when the stream begins: `StreamStarted.filters` names each setting that is not the
-default, beside what the stream leaves out.
+default, and what the stream leaves out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Envelope(StrEnum):
     TIDEGATE = "tidegate"
     """A change with its row before and after."""
     FLAT = "flat"
-    """A row, with what is said of the change in fields behind its columns."""
+    """A row, with the facts of its change in fields after its columns."""
     DEBEZIUM = "debezium"
     """What Debezium's connector for Spanner writes: before, after, source, op."""
     DATASTREAM = "datastream"
@@ -53,7 +53,7 @@ class KeyFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """What data topics hold beside, and in place of, the records of every stream."""
+    """The records in data topics: their envelope and formats, and further records."""
 
     tombstones: bool = False
     """Whether each DELETE is followed by a record with its key and no value."""

@@ -215,7 +215,7 @@ class TokenMove:
     watermark_us: int
     boundary: tuple[tuple[str, str], ...] = ()
     totals: tuple[TopicTotals, ...] = ()
-    """Those topics whose totals have changed, as they are now."""
+    """The new totals of those topics whose totals have changed."""
     filtered: int = 0
     parked: int = 0
 
@@ -293,7 +293,7 @@ class PartitionGap:
 
     token: str
     from_us: int
-    """The first commit time of which changes may be missing."""
+    """The first commit time whose changes may be missing."""
     until_us: int
     """The first one from which on the stream partition is complete again."""
     accepted_by: str

@@ -6,7 +6,7 @@ other (`docs/protocol.md`, 5.5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -47,6 +47,9 @@ _Indivisible = (
     | WorkerDrain
     | SlotPaused
 )
+_Divisible: TypeAlias = (
+    StreamStarted | PartitionFinished | SlotProgress | SlotChanges | SlotWatermark
+)
 _Item = TypeVar("_Item")
 _Token = TypeVar("_Token", TokenSnapshot, TokenMove)
 
@@ -65,42 +68,30 @@ def split(
         case SlotChanges():
             return _split_changes(body, items_max, bytes_max)
         case SlotWatermark():
-            runs = list(_batches(body.vector, _entry_weight, bytes_max))
-            return [
-                replace(body, vector=entries, chunk=index, chunks=len(runs))
-                for index, entries in enumerate(runs)
-            ]
+            runs = _batches(body.vector, _entry_weight, bytes_max)
+            return _numbered([replace(body, vector=entries) for entries in runs])
         case SlotProgress():
-            vectors, tokens = _cut_snapshot(body, items_max, bytes_max)
-            return [
-                replace(body, vector=vector, tokens=items, chunk=index, chunks=len(tokens))
-                for index, (vector, items) in enumerate(zip(vectors, tokens, strict=True))
-            ]
+            cut = zip(*_cut_snapshot(body, items_max, bytes_max), strict=True)
+            return _numbered([replace(body, vector=vector, tokens=items) for vector, items in cut])
         case StreamStarted():
             each = sum(_fixed_weight(topic.topic, topic.topic_id) for topic in body.topics)
-            sets = list(
-                _batches(body.children, _weight, bytes_max, items_max, first=each, each=each)
-            )
-            return [
-                replace(body, children=children, chunk=index, chunks=len(sets))
-                for index, children in enumerate(sets)
-            ]
+            sets = _batches(body.children, _weight, bytes_max, items_max, first=each, each=each)
+            return _numbered([replace(body, children=children) for children in sets])
         case PartitionFinished():
             each = sum(_fixed_weight(parent) for parent in body.parents)
             head = each + sum(_fixed_weight(total.topic) for total in body.totals)
-            sets = list(
-                _batches(body.children, _weight, bytes_max, items_max, first=head, each=each)
+            sets = _batches(body.children, _weight, bytes_max, items_max, first=head, each=each)
+            return _numbered(
+                [
+                    replace(body, children=children, totals=() if index else body.totals)
+                    for index, children in enumerate(sets)
+                ]
             )
-            return [
-                replace(
-                    body,
-                    children=children,
-                    totals=body.totals if index == 0 else (),
-                    chunk=index,
-                    chunks=len(sets),
-                )
-                for index, children in enumerate(sets)
-            ]
+
+
+def _numbered(parts: Sequence[_Divisible]) -> list[ProgressBody]:
+    """Return the parts of a record as the chunks of one set."""
+    return [replace(part, chunk=index, chunks=len(parts)) for index, part in enumerate(parts)]
 
 
 class ProgressAssembler:
@@ -137,11 +128,6 @@ class ProgressAssembler:
             return None
         del self._open[identity]
         return _join(chunks), first_offset
-
-
-_Divisible: TypeAlias = (
-    StreamStarted | PartitionFinished | SlotProgress | SlotChanges | SlotWatermark
-)
 
 
 def _set_identity(body: _Divisible) -> ProgressBody:
@@ -217,13 +203,13 @@ def _cut_snapshot(
     """
     vectors = list(_batches(body.vector, _entry_weight, bytes_max))
     parts = tuple(part for token in body.tokens for part in _parts(token, bytes_max))
-    beside = sum(_entry_weight(entry) for entry in vectors[-1])
-    tokens = list(_batches(parts, _weight, bytes_max, items_max, first=beside))
+    vector_bytes = sum(_entry_weight(entry) for entry in vectors[-1])
+    tokens = list(_batches(parts, _weight, bytes_max, items_max, first=vector_bytes))
     return vectors + [()] * (len(tokens) - 1), [()] * (len(vectors) - 1) + tokens
 
 
 def _split_changes(body: SlotChanges, items_max: int, bytes_max: int) -> list[ProgressBody]:
-    """Return changes as one chunk or, where they do not fit, each list in chunks of its own."""
+    """Return changes as one chunk or, where they do not fit, one list after the other."""
     added = tuple(part for token in body.added for part in _parts(token, bytes_max))
     moved = tuple(part for move in body.moved for part in _parts(move, bytes_max))
     weight = sum(map(_entry_weight, body.vector))
@@ -245,11 +231,11 @@ def _split_changes(body: SlotChanges, items_max: int, bytes_max: int) -> list[Pr
     if body.removed:
         numbers = _batches(body.removed, lambda _: 5, bytes_max, items_max)
         runs += [replace(empty, removed=run) for run in numbers]
-    return [replace(run, chunk=index, chunks=len(runs)) for index, run in enumerate(runs)]
+    return _numbered(runs)
 
 
 def _parts(token: _Token, bytes_max: int) -> Iterator[_Token]:
-    """Yield a token that fits a chunk as it is; else cut its boundary, totals and parked keys."""
+    """Yield a token that fits a chunk unchanged; else cut its boundary, totals and parked keys."""
     head = _head(token)
     each = _weight(head)
     if _weight(token) <= bytes_max or 2 * each > bytes_max:

@@ -1,4 +1,4 @@
-"""Progress records to Avro bodies and back, and the keys they stand under.
+"""Progress records and their keys as Avro bodies, and back.
 
 Pure: framing and registry are elsewhere.
 """

@@ -52,8 +52,8 @@ class ProgressDecoder:
     def decode(self, value: bytes) -> ProgressRecord:
         """Return the record that a value holds.
 
-        Raises SchemaError for bytes that are no framed progress record, and what `schema_of` raises
-        for an id that cannot be resolved.
+        Raises SchemaError for bytes that are not a framed progress record, and the errors of
+        `schema_of` for an id that cannot be resolved.
         """
         schema_id, body = unframe(value)
         try:

@@ -100,7 +100,7 @@ class ColumnType:
     def from_postgresql_type(cls, text: str) -> ColumnType:
         """Read the notation of a PostgreSQL database's information_schema.
 
-        A type without a code of Spanner's, or another text, is a code of its own name, which
+        A type without a code of Spanner's, or another text, is a code with that name, which
         nothing supports.
         """
         match = _POSTGRESQL_TYPE.fullmatch(_PRECISION.sub("", text.strip().lower()))
@@ -119,7 +119,7 @@ class ColumnType:
 
     @classmethod
     def _unknown(cls, text: str) -> ColumnType:
-        """Return a type of an unknown notation: its text is no code, or it would be known."""
+        """Return a type of an unknown notation, under its own text."""
         return cls(text[:_SHOWN_MAX])
 
     @classmethod

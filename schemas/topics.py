@@ -137,12 +137,12 @@ _TEMPLATE = f"{PRODUCER_FILTER}{TEMPLATE_SETTING}="
 
 
 def beside(table: str) -> str:
-    """Return the name that stands for a table where its rows are read while the stream runs."""
+    """Return the name for a table whose rows are read by a backfill while the stream runs."""
     return f"{table}{_BESIDE}"
 
 
 def table_of(name: str) -> str:
-    """Return the table whose rows a name stands for: its own, or that of `beside`."""
+    """Return the table of a name: the name itself, or the table that `beside` was given."""
     return name.removesuffix(_BESIDE)
 
 
@@ -285,9 +285,9 @@ class TopicNames:
         return topic.startswith(starts) and topic not in own and not self.is_data(topic)
 
     def overlapping(self, topics: Iterable[str]) -> list[str]:
-        """Return the progress topics of streams whose data topics could be taken for this one's.
+        """Return the progress topics of streams whose data topics could be read as this one's.
 
-        Of two prefixes, one of which continues the other after a dot (`orders` and `orders.eu`),
+        Where one prefix continues the other after a dot (`orders` and `orders.eu`),
         the topic `orders.eu.items` could belong to both streams; with the template
         `{prefix}-{table}` so could `orders-eu.items`, of `orders-eu`.  Which template the other
         stream has does not matter.
