@@ -127,7 +127,7 @@ class SimulatorControl:
         return self._ask("/move")
 
     def slow_reads(self, delay_ms: int) -> None:
-        """Let each message of a table read come so much later, until `clear_faults`."""
+        """Delay each message of a table read, until `clear_faults`."""
         rule = {"method": "StreamingRead", "kind": "slow", "delay_ms": delay_ms, "count": None}
         self._send("POST", "/add-fault", json.dumps({"database": self.database, **rule}))
 
@@ -320,7 +320,7 @@ class Conductor(Killers):
                 raise
 
     def _require_transfers(self, plan: Sequence[Disturbance]) -> None:
-        """Raise PartFailedError if the customers failed, or stand still before the plan's end."""
+        """Raise PartFailedError if the customers failed, or stopped before the plan's end."""
         done, now_s = self.customers.done, time.monotonic()
         if done != self._done_last:
             self._done_last, self._done_last_s = done, now_s

@@ -6,10 +6,10 @@ Pure: rows and transactions in, figures out.  Each figure that counts faults com
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place, origin_number
 from tidegate.local_stack.judge.values import canonical_json
@@ -21,35 +21,6 @@ if TYPE_CHECKING:
 
 
 _EXAMPLES_MAX = 5
-_Thing = TypeVar("_Thing", bound=Hashable)
-
-
-class ChangeValues(Protocol):
-    """What any sink keeps of a change; null columns means all of them."""
-
-    @property
-    def mod_type(self) -> str:
-        """INSERT, UPDATE or DELETE."""
-
-    @property
-    def keys(self) -> Mapping[str, Any]:
-        """The key's columns, in canonical form as all values."""
-
-    @property
-    def new_values(self) -> Mapping[str, Any] | None:
-        """The row after the change, as far as captured."""
-
-    @property
-    def old_values(self) -> Mapping[str, Any] | None:
-        """The row before the change, as far as captured."""
-
-    @property
-    def new_columns(self) -> tuple[str, ...] | None:
-        """The columns that `new_values` has captured."""
-
-    @property
-    def old_columns(self) -> tuple[str, ...] | None:
-        """The columns that `old_values` has captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +42,7 @@ class ChangelogFigures:
     ordinals_broken: int
     """Releases whose ordinals are not 0, 1, 2, … over all tables."""
     torn: int
-    """Transactions whose changes stand in more than one release."""
+    """Transactions whose changes are in more than one release."""
     outside_release: int
     """Rows committed outside their release's bounds, and releases that overlap or lack one."""
     examples: tuple[str, ...]
@@ -135,18 +106,6 @@ def examples(fault: str, found: Iterable[str]) -> list[str]:
     return [f"{fault}: {text}" for text, _ in zip(found, range(_EXAMPLES_MAX), strict=False)]
 
 
-def differences(
-    found: Iterable[_Thing], expected: Collection[_Thing], *, name: Callable[[_Thing], str] = str
-) -> list[str]:
-    """Return what is missing, what is there several times, and what was not expected."""
-    counts, wanted = Counter(found), set(expected)
-    return [
-        *(f"lacks {name(one)}" for one in expected if one not in counts),
-        *(f"has {name(one)} {count} times" for one, count in counts.items() if count > 1),
-        *(f"has {name(one)}, which was not released to it" for one in counts if one not in wanted),
-    ]
-
-
 def _name(table: str, place: Place) -> str:
     return (
         f"{table} at {place.commit_timestamp_us} us, transaction {place.server_transaction_id}, "
@@ -180,7 +139,7 @@ def _difference(
 
 
 def value_difference(
-    row: ChangeValues, change: LoggedChange, types: Mapping[str, pa.DataType]
+    row: ChangelogRow, change: LoggedChange, types: Mapping[str, pa.DataType]
 ) -> str:
     """Return the first difference in kind, key, values and columns, or an empty text.
 

@@ -1,7 +1,7 @@
 """Compares the mirrors at each release with the source tables at the release's watermark.
 
-Mirrors may stand at an older release, which the manifest names: they are then compared with the
-source at the end of that one, where they all have to stand.  The source is read again for each cut,
+Mirrors may be those of an older release, which the manifest names: all of them are then compared
+with the source at the end of that release.  The source is read again for each cut,
 so that a mirror which lost an update and got it back later is found.  Rules about a whole cut (a
 bank's total) are passed in.
 """
@@ -46,7 +46,7 @@ class MirrorReader(Protocol):
 class CutFigures:
     """The faults of the releases; the last figure must be true, and the counts before it 0.
 
-    `releases` have that many different `cuts`, the mirrors being `behind_us_most` behind at most.
+    `releases` have that many different `cuts`, the mirrors being `behind_us_most` older at most.
     """
 
     releases: int
@@ -133,7 +133,7 @@ def compare_cuts(
 
 
 def _stands_at(manifest: ReleaseManifest, ends_us: Mapping[int, int]) -> tuple[int, int, str]:
-    """Return the release that the mirrors stand at, its end, and what is wrong with that."""
+    """Return the release of the mirrors, its end, and what is wrong with that."""
     found = {one.mirror_release for one in manifest.tables.values()} - {None}
     stands_at = min((one for one in found if one is not None), default=manifest.number)
     at_us = ends_us.get(stands_at)

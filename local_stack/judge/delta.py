@@ -31,7 +31,7 @@ TableRows = dict[str, tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ManifestTable:
-    """One table at one release; the mirror may stand at an older one, or be missing still."""
+    """One table at one release; the mirror may be that of an older one, or missing."""
 
     changelog_path: str
     changelog_version: int | None

@@ -72,7 +72,7 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class EventFigures:
-    """The faults of the changelogs, counted; `behind_newer` is no fault."""
+    """The faults of the changelogs, counted; `behind_newer` is not a fault."""
 
     events_in_changelog: int
     missing: int
@@ -84,10 +84,10 @@ class EventFigures:
     histories_unlike_source: int
     """Keys whose events, by `_datastream_order`, are not the source's in its order."""
     in_time_out_of_order: int
-    """Changes in time that stand behind a newer one of their table that was in time, or of their
+    """Changes in time that come after a newer one of their table that was in time, or of their
     row."""
     behind_newer: int
-    """Late changes that stand behind a newer change of their row."""
+    """Late changes that come after a newer change of their row."""
     out_of_order: int
     ordinals_broken: int
     outside_release: int
@@ -192,7 +192,7 @@ def _wrong_histories(events: Mapping[str, SourceEvent], rows: Sequence[EventRow]
         found[row.table, row.key].append(row)
     wrong = []
     for name, history in expected.items():
-        # Rows of a backfill stand before all changes.
+        # Rows of a backfill are before all changes.
         history.sort(key=lambda one: -1 if one.number is None else one.number)
         ordered = sorted(found[name], key=lambda row: row.order)
         if list(dict.fromkeys(row.uuid for row in ordered)) != [one.uuid for one in history]:
@@ -217,7 +217,7 @@ def _disorder_in_time(events: Mapping[str, SourceEvent], rows: Sequence[EventRow
 def _behind_newer(
     events: Mapping[str, SourceEvent], rows: Iterable[EventRow]
 ) -> list[tuple[SourceEvent, int]]:
-    """Return the changes that stand behind a newer one of their row, and the newest's number."""
+    """Return the changes that come after a newer one of their row, and the newest's number."""
     newest: dict[tuple[str, Any], int] = {}
     found = []
     for row in rows:

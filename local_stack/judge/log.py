@@ -2,14 +2,13 @@
 
 The judge shares no code with `schemas`, so commit order is defined here a second time on purpose: a
 change's place is (commit timestamp, server transaction id, record sequence, mod number); and so
-are its order key and the number of a stream partition.
+is the number of a stream partition.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import struct
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping
@@ -20,8 +19,6 @@ from xxhash import xxh64_digest
 
 _FETCH_TIMEOUT_S = 120
 _SEED = 42
-_TIME = struct.Struct(">Q")
-_TAIL = struct.Struct(">QQI")
 
 
 @functools.cache
@@ -42,27 +39,6 @@ class Place(NamedTuple):
     server_transaction_id: str
     record_sequence: tuple[int, int]
     mod_number: int
-
-
-def order_key_of(place: Place) -> bytes:
-    """Return the order key of a change at a place."""
-    tail = _TAIL.pack(*place.record_sequence, place.mod_number)
-    transaction = place.server_transaction_id.encode()
-    return _TIME.pack(place.commit_timestamp_us) + transaction + b"\0" + tail
-
-
-def place_of(order_key: bytes) -> Place:
-    """Return the place of an order key; raises ValueError for bytes that are not one."""
-    try:
-        (at_us,) = _TIME.unpack_from(order_key)
-        high, low, mod = _TAIL.unpack(order_key[-_TAIL.size :])
-        transaction = order_key[_TIME.size : -_TAIL.size].removesuffix(b"\0").decode()
-    except struct.error as error:
-        raise ValueError(f"{order_key.hex()} is not an order key") from error
-    place = Place(at_us, transaction, (high, low), mod)
-    if order_key_of(place) != order_key:
-        raise ValueError(f"{order_key.hex()} is not an order key")
-    return place
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,12 +73,6 @@ def finished_stream_partitions(
     }
 
 
-def topics_in(bootstrap_servers: str) -> list[str]:
-    """Return the names of all topics of a broker."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    return sorted(admin.list_topics(timeout=_ADMIN_S).topics)
-
-
 def committed_messages(bootstrap_servers: str, topics: Sequence[str]) -> Iterator[Message]:
     """Yield all committed messages; waits until no transaction is open before an end.
 

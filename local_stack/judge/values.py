@@ -50,7 +50,7 @@ def canonical(value: Any) -> Any:
 def canonical_json(value: Any, kind: pa.DataType) -> Any:
     """Return the canonical form of a value in Spanner's JSON form, by its column's Arrow type.
 
-    A value that is in canonical form is returned as it is.
+    A value that is in canonical form is returned unchanged.
     """
     if value is None:
         return None

@@ -44,7 +44,7 @@ def candidates(
 def _named(environ: Mapping[str, str], places: Iterable[str]) -> Iterator[str]:
     if environ.get("JAVA_HOME"):
         yield str(Path(environ["JAVA_HOME"]) / "bin" / "java")
-    # shutil.which stops at the first, and a stub there must not hide a real one behind it.
+    # shutil.which stops at the first, and a stub there must not hide a real one in a later folder.
     for folder in environ.get("PATH", "").split(os.pathsep):
         if folder:
             yield str(Path(folder) / "java")

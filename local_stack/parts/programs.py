@@ -57,7 +57,7 @@ def as_toml(value: object) -> str:
         case bool() | int() | float():
             return json.dumps(value)
         case str():
-            # TOML's texts are JSON's, but for one character that JSON leaves as it is.
+            # TOML's texts are JSON's, but for one character that JSON leaves unescaped.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case dict():
             pairs = (f"{as_toml(str(name))} = {as_toml(one)}" for name, one in value.items())

@@ -15,8 +15,9 @@ from typing import Any
 
 from xxhash import xxh64_intdigest
 
+from tests.chaos.judge.order_key import order_key_of
 from tests.chaos.judge.topics import ProgressEntry, Published
-from tidegate.local_stack.judge.log import order_key_of, origin_of
+from tidegate.local_stack.judge.log import origin_of
 from tidegate.local_stack.judge.values import rfc3339_us
 
 _ROOT = ""

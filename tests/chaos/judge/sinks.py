@@ -14,9 +14,11 @@ import pyarrow.parquet
 from deltalake import DeltaTable
 
 from tests.chaos.judge.iceberg import IcebergReader
+from tests.chaos.judge.order_key import place_of
 from tests.chaos.judge.published import Findings
-from tests.chaos.judge.transaction_rows import compare_transactions
-from tidegate.local_stack.judge.changelog import compare_changelog, differences
+from tests.chaos.judge.topics import topics_in
+from tests.chaos.judge.transaction_rows import compare_transactions, differences
+from tidegate.local_stack.judge.changelog import compare_changelog
 from tidegate.local_stack.judge.cuts import SourceReader, compare_cuts
 from tidegate.local_stack.judge.delta import (
     ChangelogTable,
@@ -24,8 +26,8 @@ from tidegate.local_stack.judge.delta import (
     ReleaseManifest,
     delta_files,
 )
-from tidegate.local_stack.judge.log import LoggedTransaction, Place, place_of
-from tidegate.local_stack.judge.topics import committed_messages, topics_in
+from tidegate.local_stack.judge.log import LoggedTransaction, Place
+from tidegate.local_stack.judge.topics import committed_messages
 
 Row = Mapping[str, Any]
 

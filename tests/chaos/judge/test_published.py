@@ -13,18 +13,13 @@ import pytest
 from xxhash import xxh64_intdigest
 
 from tests.chaos.judge.logged_source import with_first_rows
+from tests.chaos.judge.order_key import order_key_of
 from tests.chaos.judge.partitions import Query, StreamPartitions, queries_in
 from tests.chaos.judge.plans import Plan, PlanRecorder, compare_plans
 from tests.chaos.judge.published import compare_published
 from tests.chaos.judge.topics import DataEntry, ProgressEntry, Published, Topics
 from tests.chaos.judge.verdict import judge_topics
-from tidegate.local_stack.judge.log import (
-    LoggedChange,
-    LoggedTransaction,
-    Place,
-    order_key_of,
-    origin_of,
-)
+from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place, origin_of
 from tidegate.local_stack.judge.source import FirstRows, SourceTable
 
 TOPICS = Topics("p")

@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 
 from tests.chaos.judge import sinks as judge_sinks
 from tests.chaos.judge.logged_source import LoggedSource
+from tests.chaos.judge.order_key import order_key_of
 from tests.chaos.judge.sinks import (
     compare_changelog_by_key,
     compare_histories,
@@ -25,7 +26,7 @@ from tests.chaos.judge.sinks import (
     since,
 )
 from tidegate.local_stack.judge.delta import ReleaseManifest
-from tidegate.local_stack.judge.log import LoggedTransaction, Place, order_key_of
+from tidegate.local_stack.judge.log import LoggedTransaction, Place
 from tidegate.local_stack.judge.source import SourceTable
 
 A, B, C, D = (Place(us, "t", (0, 0), 0) for us in (1, 2, 3, 4))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import struct
+from pathlib import Path
 from typing import Any
 
 import fastavro
 import pytest
 
 from tests.chaos.judge import topics as judge_topics
+from tests.chaos.judge.order_key import order_key_of, place_of
 from tests.chaos.judge.topics import (
     Decoder,
     ForeignRecordError,
@@ -20,6 +24,7 @@ from tests.chaos.judge.topics import (
 from tidegate.local_stack.judge.log import (
     Place,
     origin_of,
+    record_sequence_numbers,
 )
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "K", "type": ["null", "long"]}]}
@@ -178,3 +183,17 @@ def test_all_topics_of_a_prefix_are_read_with_their_ends(broker, decoder):
     assert [one.row for one in found.data] == [{"K": 5}]
     assert found.bodies("PARTITION_FINISHED") == [{"token": "a"}]
     assert found.foreign[0].startswith("p.t/3@9: ")
+
+
+def test_order_keys_are_those_of_the_protocol(repository: Path):
+    text = (repository / "docs" / "protocol.md").read_text()
+    found = re.search(r"<!-- example: order -->\n```json\n(.*?)```", text, re.DOTALL)
+    for given in json.loads(found[1])["changes"]:
+        place = Place(
+            given["commit_timestamp_us"],
+            given["server_transaction_id"],
+            record_sequence_numbers(given["record_sequence"]),
+            given["mod_number"],
+        )
+        assert order_key_of(place).hex() == given["order_key"]
+        assert place_of(order_key_of(place)) == place

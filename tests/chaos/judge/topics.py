@@ -12,16 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
 
-from tidegate.local_stack.judge.log import Place, origin_of, place_of
+from tests.chaos.judge.order_key import place_of
+from tidegate.local_stack.judge.log import Place, origin_of
 from tidegate.local_stack.judge.topics import (
     Schemas,
     Where,
     as_bytes,
     committed_messages,
     read_framed,
-    topics_in,
 )
+
+_ADMIN_S = 15.0
 
 
 class ForeignRecordError(Exception):
@@ -219,3 +222,9 @@ def read_published(bootstrap_servers: str, decoder: Decoder) -> Published:
         if entry is not None:
             found.logs.setdefault(where, []).append(entry)
     return found
+
+
+def topics_in(bootstrap_servers: str) -> list[str]:
+    """Return the names of all topics of a broker."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    return sorted(admin.list_topics(timeout=_ADMIN_S).topics)

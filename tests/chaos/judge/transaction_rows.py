@@ -6,21 +6,43 @@ Pure: rows and transactions in, faults out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from tidegate.local_stack.judge.changelog import differences, value_difference
+from tidegate.local_stack.judge.changelog import value_difference
 from tidegate.local_stack.judge.delta import ReleaseManifest
 from tidegate.local_stack.judge.log import LoggedTransaction, record_sequence_numbers
 from tidegate.local_stack.judge.values import canonical, canonical_json
 
 Row = Mapping[str, Any]
+_Thing = TypeVar("_Thing", bound=Hashable)
 Types = Mapping[str, Mapping[str, pa.DataType]]
 """Types of each source table's columns."""
+
+
+def differences(
+    found: Iterable[_Thing], expected: Collection[_Thing], *, name: Callable[[_Thing], str] = str
+) -> list[str]:
+    """Return what is missing, what is there several times, and what was not expected."""
+    counts, wanted = Counter(found), set(expected)
+    return [
+        *(f"lacks {name(one)}" for one in expected if one not in counts),
+        *(f"has {name(one)} {count} times" for one, count in counts.items() if count > 1),
+        *(f"has {name(one)}, which was not released to it" for one in counts if one not in wanted),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

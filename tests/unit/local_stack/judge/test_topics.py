@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
-import re
 import struct
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +11,6 @@ import fastavro
 import pytest
 
 from tidegate.local_stack.judge import topics as judge_topics
-from tidegate.local_stack.judge.log import Place, order_key_of, place_of, record_sequence_numbers
 from tidegate.local_stack.judge.topics import finished_stream_partitions
 
 PROGRESS_KEY = {"type": "record", "name": "K", "fields": [
@@ -42,20 +38,6 @@ def progress(kind: str, token: str, *, has_value: bool = True) -> Any:
         value=lambda: value,
         timestamp=lambda: (1, WRITTEN_MS),
     )
-
-
-def test_order_keys_are_those_of_the_protocol(repository: Path):
-    text = (repository / "docs" / "protocol.md").read_text()
-    found = re.search(r"<!-- example: order -->\n```json\n(.*?)```", text, re.DOTALL)
-    for given in json.loads(found[1])["changes"]:
-        place = Place(
-            given["commit_timestamp_us"],
-            given["server_transaction_id"],
-            record_sequence_numbers(given["record_sequence"]),
-            given["mod_number"],
-        )
-        assert order_key_of(place).hex() == given["order_key"]
-        assert place_of(order_key_of(place)) == place
 
 
 def test_only_markers_count_and_each_stream_partition_once(monkeypatch: pytest.MonkeyPatch):
