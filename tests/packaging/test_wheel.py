@@ -64,7 +64,8 @@ def test_scripts_lead_to_modules_that_are_in(names, project):
     for target in scripts.values():
         module, function = target.split(":")
         assert function == "main"
-        assert module.replace(".", "/") + ".py" in names
+        path = module.replace(".", "/")
+        assert {f"{path}.py", f"{path}/__init__.py"} & set(names)
 
 
 def test_requirements_are_small_and_none_has_the_name_of_a_folder(project):

@@ -9,8 +9,8 @@ import pytest
 from tidegate.lineage.lineage_graph import PartitionHistory
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.backfill.table_run import RunWait
+from tidegate.producer.cli import backfill as command
 from tidegate.producer.cli.backfill import BackfillReport, change_backfill, start_backfill
-from tidegate.producer.cli.operations import backfill as command
 from tidegate.producer.cli.stream_states import Command
 from tidegate.producer.datastream.stream import FILES_DIALECT
 from tidegate.producer.errors import CommandNotWritten, CommandRefused

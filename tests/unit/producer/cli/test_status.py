@@ -20,7 +20,7 @@ from tidegate.lineage.fleet_status import (
 from tidegate.producer.backfill.read_partition import REST, ReadPartition, done_token, read_token
 from tidegate.producer.backfill.table_run import RunWait
 from tidegate.producer.cli import fleet_reader
-from tidegate.producer.cli.commands import status as command
+from tidegate.producer.cli import status as command
 from tidegate.producer.cli.status import (
     BackfillProgress,
     StreamStatus,
