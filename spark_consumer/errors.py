@@ -15,6 +15,7 @@ ConsumerError
 ├── StreamPartitionIncomplete  a stream partition has not the changes that its marker states
 ├── CountsMissing           Spark has not reported what a job counted
 ├── CheckpointConflict      a replaced run has written to this checkpoint late
+├── ReportFailed            Spark has finished a batch and failed at its report of it
 ├── WriterReplaced          a younger run has taken this checkpoint
 │   └── TopicWriterReplaced it publishes to the ordered topic
 ├── CommitOvertaken         others have committed to an Iceberg table during each attempt to
@@ -60,6 +61,7 @@ __all__ = [
     "ReleaseUnconfirmed",
     "ReleaseVacuumed",
     "ReleasesMissing",
+    "ReportFailed",
     "RunStopped",
     "SegmentDamaged",
     "StreamPartitionIncomplete",
@@ -151,6 +153,15 @@ class CheckpointConflict(ConsumerError):  # noqa: N818 - named after what was fo
     """Another run has written a file that this one, the checkpoint's writer, was about to write.
 
     Nothing is lost: the query can be started again, and goes on with that file.
+    """
+
+    retriable = True
+
+
+class ReportFailed(ConsumerError):  # noqa: N818 - named after what happened
+    """Spark's Kafka source has ended the query at the report of a batch, which is whole.
+
+    Nothing is lost: the query can be started again, and goes on after that batch.
     """
 
     retriable = True

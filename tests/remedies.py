@@ -253,6 +253,7 @@ RESTARTED: Mapping[str, str] = dict.fromkeys(
         "ChangesNotConserved",
         "CountsMissing",
         "QueryInterrupted",
+        "ReportFailed",
         "RunStopped",
         "producer/cli/fleet_reader.py",
         "producer/kafka/backfill_topic.py",

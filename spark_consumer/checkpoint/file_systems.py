@@ -17,7 +17,7 @@ FILE_SYSTEMS: dict[str, tuple[str, ...]] = {
 """The classes of the stores that Spark has no jar for, by scheme: one of them is needed."""
 
 _GCS_HINT = (
-    "Add the jar gcs-connector-3.1.15-shaded.jar to jars, or to Spark's folder jars; with "
+    "Add the jar gcs-connector-4.0.0-shaded.jar to jars, or to Spark's folder jars; with "
     f"spark-submit use --jars. Set spark.hadoop.fs.gs.impl to {FILE_SYSTEMS['gs'][0]}"
 )
 

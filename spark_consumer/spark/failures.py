@@ -15,6 +15,7 @@ from tidegate.spark_consumer.errors import (
     ChangesExpired,
     CheckpointConflict,
     DataTopicChanged,
+    ReportFailed,
     WriterReplaced,
 )
 
@@ -37,6 +38,13 @@ _SYSTEM_ERROR = re.compile(
 Each error of delta-rs itself is a "Generic DeltaTable error"."""
 
 
+_NAMED = (ChangesExpired, CheckpointConflict, DataTopicChanged, ReportFailed, WriterReplaced)
+_NO_NEWEST_OFFSETS = (
+    'Cannot invoke "scala.collection.IterableOps.map(scala.Function1)" because the return value of '
+    '"scala.Option.get()" is null'
+)
+
+
 def name_failure(
     failure: BaseException, *, gate: JsonStorage, require_kept: Callable[[], None]
 ) -> BaseException:
@@ -50,13 +58,14 @@ def name_failure(
         lambda: _require_writer(gate, failure),
         lambda: require_no_conflict(gate, failure),
         require_kept,
+        lambda: _require_report(failure),
     )
     for check in checks:
         try:
             check()
-        except (ChangesExpired, CheckpointConflict, DataTopicChanged, WriterReplaced) as found:
-            found.__cause__ = failure
-            return found
+        except _NAMED as named:
+            named.__cause__ = failure
+            return named
         except Exception:  # noqa: BLE001, S112 - what does not answer must not hide the failure
             continue
     try:
@@ -118,6 +127,19 @@ def require_no_conflict(gate: JsonStorage, failure: BaseException) -> None:
         ),
         gate=gate.root,
     ) from failure
+
+
+def _require_report(failure: BaseException) -> None:
+    """Raise ReportFailed if Spark's Kafka source has failed at its figures of a repeated batch.
+
+    Spark 4.1 (SPARK-55271): a query that begins with a batch of an earlier run has not asked for
+    the newest offsets yet, and compares with them once the batch is committed.
+    """
+    if _NO_NEWEST_OFFSETS in str(failure):
+        raise ReportFailed(
+            "Spark has finished a batch that it repeated, and then failed at its figures",
+            hint="Nothing is lost: start the run again",
+        ) from failure
 
 
 def _require_writer(gate: JsonStorage, failure: BaseException) -> None:

@@ -34,9 +34,7 @@ from tidegate.spark_consumer.core.limits import must_restart, offsets_per_batch
 from tidegate.spark_consumer.core.retention import require_kept
 from tidegate.spark_consumer.core.runs import CaughtUp, QueryRestarts
 from tidegate.spark_consumer.core.sink_set import require_sinks
-from tidegate.spark_consumer.errors import (
-    CheckpointConflict,
-)
+from tidegate.spark_consumer.errors import CheckpointConflict, ReportFailed
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
 from tidegate.spark_consumer.sinks.port import Sink
 from tidegate.spark_consumer.spark.failures import (
@@ -215,10 +213,13 @@ def run(
                         goal=goal if config.until == "caught-up" else None,
                         wanted=lambda: _reads(config, goal.state),
                     )
-                except CheckpointConflict as conflict:
+                except (CheckpointConflict, ReportFailed) as fault:
                     if not restarts.may_restart(now_s=time.monotonic()):
                         raise
-                    _log().warning("a replaced run wrote late", cause=conflict.message)
+                    if isinstance(fault, CheckpointConflict):
+                        _log().warning("a replaced run wrote late", cause=fault.message)
+                    else:
+                        _log().warning("Spark failed after a repeated batch", cause=fault.message)
                     if running is not None:
                         running.pause()
         except Exception as error:

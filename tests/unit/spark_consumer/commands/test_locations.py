@@ -177,7 +177,7 @@ def test_s3_without_its_jar_is_refused_with_what_to_add(tmp_path, machine, monke
 @pytest.mark.parametrize(
     ("address", "advice"),
     [
-        ("gs://lake/orders", "gcs-connector-3.1.15-shaded.jar"),
+        ("gs://lake/orders", "gcs-connector-4.0.0-shaded.jar"),
         ("abfss://lake@account.dfs.core.windows.net/orders", "org.apache.hadoop:hadoop-azure"),
     ],
 )

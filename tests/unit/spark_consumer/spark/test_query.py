@@ -25,6 +25,7 @@ from tidegate.spark_consumer.errors import (
     ChangesExpired,
     CheckpointConflict,
     DataTopicChanged,
+    ReportFailed,
     WriterReplaced,
 )
 from tidegate.spark_consumer.sinks.delta.catalog import NamedSink
@@ -190,6 +191,11 @@ def wait(running, **options):
 
 
 EXPIRED = ChangesExpired("removed", topic="bank.a")
+UNREPORTED = RuntimeError(
+    'Cannot invoke "scala.collection.IterableOps.map(scala.Function1)" because the return value of '
+    '"scala.Option.get()" is null\n=== Streaming Query ===\nIdentifier: tidegate-bank'
+)
+"""The words of Spark 4.1.1, after a run that was killed in a batch."""
 
 
 @pytest.mark.parametrize("where", ["of_batch", "of_query"])
@@ -201,6 +207,8 @@ def test_a_late_write_or_another_failure_is_named_for_the_run_that_may_write(whe
         # Records that have expired are named, whatever Spark says.
         (CONFLICT, {"of_kafka": EXPIRED}, ChangesExpired),
         (CONFLICT, {"of_kafka": GONE}, RuntimeError),
+        (UNREPORTED, {}, ReportFailed),
+        (UNREPORTED, {"of_gate": REPLACED}, WriterReplaced),
         # A late write is named for the run that may write.
         (LATE, {}, CheckpointConflict),
         (LATE, {"of_gate": GONE}, CheckpointConflict),
@@ -212,7 +220,7 @@ def test_a_late_write_or_another_failure_is_named_for_the_run_that_may_write(whe
             assert caught.value is failure
         else:
             assert caught.value.__cause__ is failure
-            assert caught.value.retriable == (raised is CheckpointConflict)
+            assert caught.value.retriable == (raised in (CheckpointConflict, ReportFailed))
     assert wait(ended())
     with pytest.raises(WriterReplaced):
         wait(ended(of_gate=REPLACED))
@@ -379,6 +387,14 @@ def test_a_query_that_a_late_write_has_ended_starts_again_and_keeps_its_checkpoi
     assert third.steps == ["lease"]
     runs.built.clear()
     assert len(runs(at_start=[CheckpointConflict("metadata")])) == 1
+
+
+def test_a_query_that_spark_ends_after_a_repeated_batch_starts_again(runs):
+    first, second = runs(UNREPORTED)
+    assert first.steps[:2] == ["batch", "query"]
+    assert second.steps == ["lease"]
+    with pytest.raises(ReportFailed, match="Nothing is lost"):
+        runs(*[UNREPORTED] * 100)
 
 
 def test_what_writes_into_the_checkpoint_again_and_again_ends_the_run(runs):
