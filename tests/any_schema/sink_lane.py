@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class SinkWorld:
     """A world, the session that its sinks are given, and who writes which release."""
 
     world: World
-    sinks: tuple[type[Any], ...]
+    sinks: tuple[Callable[..., Any], ...]
     by_spark: tuple[bool, ...]
     """Whether Spark writes a release."""
     settings: Mapping[str, str]
@@ -101,7 +101,7 @@ class SinkWorld:
     def _compared(
         self, spark: Any, folder: Path, tables: Mapping[str, PlainTable]
     ) -> Iterator[str]:
-        kinds = [kind for make in self.sinks for kind in _KINDS[make.name]]
+        kinds = [kind for make in self.sinks for kind in _KINDS[make]]
         is_iceberg = self.sinks == _ICEBERG
         place = _place(spark, folder)
         for (table, meant), kind in itertools.product(tables.items(), kinds):
@@ -138,7 +138,7 @@ def sink_world(
         is_drawn = seed in _WITH_ICEBERG
         merging = DeltaHistorySink if seed in _WITH_HISTORY else DeltaMirrorSink
         is_compacted = seed in _WITH_COMPACTION
-    sinks: tuple[type[Any], ...] = _DELTA if is_long else (changelog_sink, merging)
+    sinks: tuple[Callable[..., Any], ...] = _DELTA if is_long else (changelog_sink, merging)
     if is_drawn if is_iceberg is None else is_iceberg:
         sinks, by_spark = _ICEBERG, by_spark if is_long else (False, True, False)
     shape = {"tables": 1, "transactions": 3, "columns_max": 12, "stages": len(by_spark), **shape}
@@ -151,7 +151,7 @@ def sink_world(
     )
 
 
-def _made(make: type[Any], spark: Any, folder: Path, *, small: bool) -> Any:
+def _made(make: Callable[..., Any], spark: Any, folder: Path, *, small: bool) -> Any:
     # Releases that are not small are written as where there is no delta-rs.
     direct = DirectWay(DirectPlace(str(folder))) if small else None
     if make not in _ICEBERG:
@@ -199,13 +199,14 @@ def _aside(row: dict[str, Any], _keys: tuple[str, ...]) -> Any:
     return row["release"], row["ordinal"]
 
 
-_KINDS = {
-    "changelog": ("changelog",),
-    "iceberg_changelog": ("changelog",),
-    "iceberg_mirror": ("mirror", "incomplete"),
-    "mirror": ("mirror", "incomplete"),
-    "history": ("history", "history_incomplete"),
+_KINDS: Mapping[Callable[..., Any], tuple[str, ...]] = {
+    changelog_sink: ("changelog",),
+    iceberg_changelog_sink: ("changelog",),
+    IcebergMirrorSink: ("mirror", "incomplete"),
+    DeltaMirrorSink: ("mirror", "incomplete"),
+    DeltaHistorySink: ("history", "history_incomplete"),
 }
+"""The tables that a sink writes, by what makes it."""
 _FORMS = {
     "changelog": _logged,
     "mirror": _row,

@@ -313,7 +313,7 @@ def test_a_transaction_that_no_row_can_hold_is_refused(kit, release, monkeypatch
 
 
 def test_the_session_is_as_before_when_wide_rows_are_made(kit):
-    before = {name: kit.spark.conf.get(name, None) for name in released_frame._WIDE_ROWS}
+    before = {name: kit.spark.conf.get(name, None) for name in released_frame.WIDE_ROWS}
     with wide_rows(kit.spark):
         assert all(kit.spark.conf.get(name) == "1" for name in before)
     assert {name: kit.spark.conf.get(name, None) for name in before} == before

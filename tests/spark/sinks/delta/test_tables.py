@@ -37,7 +37,7 @@ from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.sql import session_settings
-from tidegate.spark_consumer.sinks.tables import Commit
+from tidegate.spark_consumer.sinks.tables import Commit, TableRows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -131,7 +131,15 @@ def test_files_of_a_merge_are_counted_by_the_size_of_the_partition_that_it_rewri
     rows = kit.spark.range(3_000).selectExpr("id", "uuid() as text", "id < 30 as is_new")
     commit = Commit("query-1", "history", 0, 1)
     tables.prepare(kit.spark, "t", schema=rows.schema, commit=commit)
-    tables.append(rows.coalesce(1), "t", commit=commit)
+    whole = TableRows(
+        topic="t",
+        table="t",
+        spark=kit.spark,
+        schema=lambda: rows.schema,
+        frame=lambda: rows.coalesce(1),
+        sources={"t": 3_000},
+    )
+    tables.append(whole, commit=commit)
     actions = deltalake.DeltaTable(f"{kit.output}/f/t").get_add_actions(flatten=True)
     sizes = dict(
         zip(actions["partition.is_new"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)
