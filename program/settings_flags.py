@@ -81,7 +81,7 @@ def _parameters(command: _Command, *, but: str) -> list[inspect.Parameter]:
 
 
 def _set_parameters(command: _Command, parameters: list[inspect.Parameter]) -> None:
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # a function may have one
 
 
 def _options(settings: type[Settings], *, only: Collection[str] | None) -> list[inspect.Parameter]:

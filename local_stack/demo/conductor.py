@@ -193,7 +193,7 @@ class Killer:
         """Return the step to hit next: every step once in seeded order, then all of them again."""
         if not self._aims:
             self._aims = list(self.steps)
-            random.Random(f"{self.seed}/aims/{len(self.kills)}").shuffle(self._aims)  # noqa: S311
+            random.Random(f"{self.seed}/aims/{len(self.kills)}").shuffle(self._aims)  # noqa: S311 - as above
         return self._aims.pop(0)
 
     def kill_and_restart(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has no types
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom

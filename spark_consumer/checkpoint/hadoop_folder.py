@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.file_systems import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.hadoop_folder import HadoopFolder

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Protocol
 from uuid import uuid4
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.hadoop_folder import HadoopFolder, NameTaken

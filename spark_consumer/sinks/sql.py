@@ -99,7 +99,7 @@ def observed(
 
 def free(checkpointed: DataFrame) -> None:
     """Free a local checkpoint now, not at the next garbage collection."""
-    checkpointed._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001, FBT003
+    checkpointed._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001, FBT003 - pyspark has no call for it; Java's has no names
 
 
 def checkpointed(frame: DataFrame, **counts: Column) -> tuple[DataFrame, dict[str, Any]]:

@@ -190,7 +190,7 @@ class RowWriter(ABC):
     def versions(self, rows: TableRows, *, commit: Commit) -> dict[str, TableVersion]:
         """Return the version that has the rows, by source table."""
 
-    def staging(self, spark: SparkSession, *, commit: Commit) -> AbstractContextManager[None]:  # noqa: ARG002 - of others
+    def staging(self, spark: SparkSession, *, commit: Commit) -> AbstractContextManager[None]:  # noqa: ARG002 - writers that need it override this
         """Set what `append` needs within the block; all tables of a release share it."""
         return nullcontext()
 
@@ -198,7 +198,7 @@ class RowWriter(ABC):
         """Return the newest version of each table that was read, by its path in the output."""
         return {}
 
-    def batch_versions(self, spark: SparkSession, release: Release) -> dict[str, TableVersion]:  # noqa: ARG002 - of others
+    def batch_versions(self, spark: SparkSession, release: Release) -> dict[str, TableVersion]:  # noqa: ARG002 - writers that need it override this
         """Return each table's version after the release's batch, of the tables that exist."""
         return {}
 

@@ -89,7 +89,7 @@ class MetricsListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing to measure."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - as above
         """Count duration and size; add the time that Spark needed around the batch."""
         self._metrics.observe("batch_duration_seconds", event.progress.batchDuration / 1000)
         self._metrics.set("batch_input_rows", event.progress.numInputRows)
@@ -98,8 +98,8 @@ class MetricsListener(StreamingQueryListener):
                 seconds = duration_ms / 1000
                 self._metrics.add("batch_phase_seconds_total", seconds, phase=f"spark-{name}")
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - as above
         """Nothing to measure."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - as above
         """Nothing to measure."""

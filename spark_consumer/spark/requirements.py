@@ -144,7 +144,7 @@ def require_session(spark: SparkSession) -> None:
 
 def _has_source(spark: SparkSession, name: str) -> bool:
     """Whether Spark knows a data source, whichever class it is."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 - it comes with pyspark
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - it comes with pyspark
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no public call asks this

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
+from py4j.protocol import Py4JError
 
 from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError

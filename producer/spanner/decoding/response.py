@@ -111,7 +111,7 @@ def elements(content: Serialised) -> list[Serialised]:
         return [value for tag, value in fields if tag == _ELEMENT]
     try:
         # A slice is made at once; an iteration asks for each element.
-        return _parse_list(content).values[:]  # type: ignore[no-any-return]
+        return _parse_list(content).values[:]  # type: ignore[no-any-return]  # protobuf's messages have no types
     except DecodeError as error:
         raise _malformed(error) from error
 

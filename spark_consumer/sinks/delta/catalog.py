@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 
@@ -33,6 +33,7 @@ from tidegate.spark_consumer.sinks.port import (
     MergingSink,
     Release,
     Sink,
+    TableSink,
     TableVersion,
 )
 from tidegate.spark_consumer.sinks.sql import quoted, text_literal
@@ -245,6 +246,10 @@ class NamedSink:
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Write a release, then register what is not registered yet."""
         return self._register(self._sink.write(release))
+
+    def heads(self) -> Mapping[str, int]:
+        """Return the newest versions that the sink has read: its tables are maintained too."""
+        return self._sink.heads() if isinstance(self._sink, TableSink) else {}
 
     def _register(self, versions: Mapping[str, TableVersion]) -> Mapping[str, TableVersion]:
         for table, version in versions.items():

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import IcebergSnapshot

@@ -21,6 +21,7 @@ from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.kinds import changelog_sink
 from tidegate.spark_consumer.sinks.manifest import Manifest, drop_manifests, write_manifest
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.port import TableSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -99,6 +100,17 @@ def test_tables_are_found_by_name_and_by_schema(kit, schema, accounts):
     update = kit.Change("UPDATE", {"id": 7}, {"balance": 5}, us=1_000_001)
     publish(kit, 1, [(accounts, update)], topics=[accounts], sinks=sinks)
     assert rows(f"{schema}.accounts") == [(7, 5)]
+
+
+def test_tables_that_have_names_are_maintained_as_others_are(kit, schema, accounts):
+    sinks = opened(kit, schema)
+    publish(kit, 0, [insert(kit, accounts, 7, balance=3)], topics=[accounts], sinks=sinks)
+    assert all(isinstance(sink, TableSink) for sink in sinks)
+    heads = [sink.heads() for sink in sinks]
+    assert [{"changelog/accounts", "mirror/accounts"} & {*found} for found in heads] == [
+        {"changelog/accounts"},
+        {"mirror/accounts"},
+    ]
 
 
 def test_a_name_is_made_again_where_it_is_missing_and_never_replaced(kit, schema, accounts):
