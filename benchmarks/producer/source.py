@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -56,6 +57,8 @@ _POISON_KEYS = 100
 _TABLE_NAME = {"table_schema": "", "table_name": TABLE.name}
 _CATALOGUE: dict[str, list[dict[str, Any]]] = {
     "SELECT option_value ": [],
+    "SELECT CURRENT_TIMESTAMP() ": [{"now": f"{datetime.now(UTC):%FT%TZ}"}],
+    "SELECT table_schema, table_name, table_type ": [{**_TABLE_NAME, "table_type": "BASE TABLE"}],
     "SELECT * ": [{"change_stream_name": STREAM, "all": False}],
     "SELECT option_name, ": [
         {"option_name": "value_capture_type", "option_value": "OLD_AND_NEW_VALUES"}
@@ -184,7 +187,9 @@ class _Source:
 
 def _catalogue_rows(sql: str) -> bytes:
     """Answer one of the catalogue's queries."""
-    rows = next(rows for start, rows in _CATALOGUE.items() if sql.startswith(start))
+    answers = (rows for start, rows in _CATALOGUE.items() if sql.startswith(start))
+    if (rows := next(answers, None)) is None:
+        raise NotImplementedError(f"the benchmark's source has no answer to {sql!r}")
     result = ResultSet.pb()()
     for name in rows[0] if rows else ("option_value",):
         result.metadata.row_type.fields.add(name=name)
