@@ -233,9 +233,9 @@ def show(
 
     folder = output or UpFolder(LocalStackConfig.load(data_dir=data_dir).data_dir).output
     read = functools.partial(changelog_rows if changelog else mirror_rows, folder, table)
-    found = wait_for_key(read, key, deadline_s=SHOW_DEADLINE_S, say=_say) if key else read()
+    table_rows = wait_for_key(read, key, deadline_s=SHOW_DEADLINE_S, say=_say) if key else read()
     title = f"changelog of {table}" if changelog else f"mirror of {table}"
-    Console().print(rows_table(found, title=title, rows_max=rows))
+    Console().print(rows_table(table_rows, title=title, rows_max=rows))
 
 
 @contextlib.contextmanager

@@ -50,9 +50,9 @@ def wait_for_key(
     begin, is_said = time.monotonic(), False
     while True:
         rows = read()
-        found = [row for row in rows if key in _keys(row)]
-        if found:
-            return found
+        matching = [row for row in rows if key in _keys(row)]
+        if matching:
+            return matching
         seconds = time.monotonic() - begin
         if seconds > deadline_s:
             message = f"no row with key {key!r} arrived within {deadline_s:.0f} s"
@@ -84,10 +84,10 @@ def _read(path: Path) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = read_delta(path).to_pylist()
     except TableNotFoundError as error:
-        known = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+        tables = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         raise ConfigError(
             f"no {path.parent.name} of table {path.name!r} in {path.parent.parent}",
-            hint=f"Tables: {', '.join(known) or 'none yet'}",
+            hint=f"Tables: {', '.join(tables) or 'none yet'}",
         ) from error
     return rows
 

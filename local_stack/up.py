@@ -192,10 +192,10 @@ def keep_up(
     with ExitStack() as cleanup:
         cleanup.enter_context(folder.owned(fresh=fresh))
         continues = folder.is_created
-        own = config.model_copy(update={"data_dir": folder.path})
+        own_config = config.model_copy(update={"data_dir": folder.path})
         view.stage("starting Kafka, schema registry and the Spanner simulator")
         stack = cleanup.enter_context(
-            LocalStack(own, report=view.detail, keeps_databases=True, is_lasting=True)
+            LocalStack(own_config, report=view.detail, keeps_databases=True, is_lasting=True)
         )
         programs = _programs(stack, folder.path)
         programs.write_settings_files()

@@ -13,7 +13,7 @@ def require_classic(spark: object) -> None:
     The gate calls Hadoop and Delta in the driver's own JVM, and its batches and the program's
     functions run in the driver's own process: a remote session has neither.
     """
-    if any(one.__module__.startswith(_CONNECT) for one in type(spark).__mro__):
+    if any(base.__module__.startswith(_CONNECT) for base in type(spark).__mro__):
         raise ConfigError(
             "Spark Connect is not supported: the gate calls Hadoop and Delta in the JVM of its own"
             " driver, and this session has none",

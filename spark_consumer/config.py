@@ -346,14 +346,14 @@ class ConsumerConfig(StreamSettings):
     @field_validator("table_properties")
     @classmethod
     def _refuse_own(cls, value: dict[str, str]) -> dict[str, str]:
-        own = sorted(
+        reserved = sorted(
             name for name in value if name in _OWN_PROPERTIES or name.startswith("tidegate.")
         )
-        if own:
-            raise ValueError(f"{', '.join(own)}: set by Tidegate; leave them out")
-        others = sorted(name for name in value if not name.startswith("delta."))
-        if others:
-            raise ValueError(f"{', '.join(others)}: Delta's properties begin with delta.")
+        if reserved:
+            raise ValueError(f"{', '.join(reserved)}: set by Tidegate; leave them out")
+        foreign = sorted(name for name in value if not name.startswith("delta."))
+        if foreign:
+            raise ValueError(f"{', '.join(foreign)}: Delta's properties begin with delta.")
         return value
 
     @field_validator("mirror_partition_by", "mirror_cluster_by")
@@ -367,10 +367,10 @@ class ConsumerConfig(StreamSettings):
 
     @model_validator(mode="after")
     def _refuse_both(self) -> Self:
-        both = sorted(self.mirror_partition_by.keys() & self.mirror_cluster_by.keys())
-        if both:
+        tables = sorted(self.mirror_partition_by.keys() & self.mirror_cluster_by.keys())
+        if tables:
             raise ValueError(
-                f"mirror_cluster_by: {', '.join(both)}: a table in mirror_partition_by cannot be "
+                f"mirror_cluster_by: {', '.join(tables)}: a table in mirror_partition_by cannot be "
                 "clustered too"
             )
         return self

@@ -15,7 +15,7 @@ _CHECKPOINT = "where reading begins and goes on is in the checkpoint"
 _SPARK = "Spark assigns topic partitions, and no group is joined"
 _BYTES = "keys and values are read as bytes"
 _RELEASE = "the sink topic publishes each release in one transaction"
-_OWN = "the consumer's own clients set it"
+_SET_BY_CLIENTS = "the consumer's own clients set it"
 
 REFUSED_OPTIONS: Mapping[str, str] = {
     "bootstrap.servers": "set bootstrap_servers",
@@ -46,14 +46,14 @@ REFUSED_OPTIONS: Mapping[str, str] = {
     "delivery.timeout.ms": _RELEASE,
     "message.max.bytes": _RELEASE,
     "partitioner": _RELEASE,
-    "delivery.report.only.error": _OWN,
-    "dr_*": _OWN,
-    "*_cb": _OWN,
-    "on_delivery": _OWN,
-    "enable.partition.eof": _OWN,
-    "produce.offset.report": _OWN,
-    "queuing.strategy": _OWN,
-    "topic.blacklist": _OWN,
+    "delivery.report.only.error": _SET_BY_CLIENTS,
+    "dr_*": _SET_BY_CLIENTS,
+    "*_cb": _SET_BY_CLIENTS,
+    "on_delivery": _SET_BY_CLIENTS,
+    "enable.partition.eof": _SET_BY_CLIENTS,
+    "produce.offset.report": _SET_BY_CLIENTS,
+    "queuing.strategy": _SET_BY_CLIENTS,
+    "topic.blacklist": _SET_BY_CLIENTS,
     "test.mock.*": "it replaces the brokers by some that librdkafka imitates",
 }
 """Pattern of a name, `*` for any text -> why the consumer refuses it."""
@@ -186,15 +186,17 @@ def refusals(names: Mapping[str, object]) -> list[str]:
     return [
         f"{name}: {reason}"
         for name in sorted(names)
-        for reason in [why for one, why in REFUSED_OPTIONS.items() if fnmatchcase(name, one)][:1]
+        for reason in [
+            why for pattern, why in REFUSED_OPTIONS.items() if fnmatchcase(name, pattern)
+        ][:1]
     ]
 
 
 def one_sided(names: Mapping[str, object]) -> tuple[list[str], list[str]]:
     """Return the options that only Java's client gets, and those that only librdkafka gets."""
     java = sorted(name for name in names if name in JAVA_OPTIONS)
-    both = SHARED_OPTIONS | TRANSLATED_OPTIONS | JAVA_OPTIONS
-    return java, sorted(name for name in names if name not in both)
+    for_java = SHARED_OPTIONS | TRANSLATED_OPTIONS | JAVA_OPTIONS
+    return java, sorted(name for name in names if name not in for_java)
 
 
 def librdkafka_options(options: Mapping[str, str], *, has_login: bool = False) -> dict[str, str]:
@@ -203,11 +205,11 @@ def librdkafka_options(options: Mapping[str, str], *, has_login: bool = False) -
     `has_login` says that `kafka_login` is set, which logs librdkafka in.  Raises ValueError for a
     login or a store that librdkafka has no word for, if nothing else takes its place.
     """
-    found = {name: value for name, value in options.items() if name not in JAVA_OPTIONS}
+    for_librdkafka = {name: value for name, value in options.items() if name not in JAVA_OPTIONS}
     login = {} if has_login else _login(options)
-    if found.get("ssl.endpoint.identification.algorithm") == "":
-        found["ssl.endpoint.identification.algorithm"] = "none"
-    return {**login, **_tls(options), **found}
+    if for_librdkafka.get("ssl.endpoint.identification.algorithm") == "":
+        for_librdkafka["ssl.endpoint.identification.algorithm"] = "none"
+    return {**login, **_tls(options), **for_librdkafka}
 
 
 def jaas_login(text: str) -> tuple[str, dict[str, str]]:
@@ -254,19 +256,19 @@ def _login(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _tls(options: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    tls: dict[str, str] = {}
     has_ca = "ssl.ca.location" in options or "ssl.ca.pem" in options
     if "ssl.truststore.certificates" in options:
-        found["ssl.ca.pem"] = options["ssl.truststore.certificates"]
+        tls["ssl.ca.pem"] = options["ssl.truststore.certificates"]
     elif "ssl.truststore.location" in options and not has_ca:
         if options.get("ssl.truststore.type", "").upper() != "PEM":
             raise ValueError(
                 "ssl.truststore.location: the consumer's own client reads PEM only: set "
                 "ssl.ca.location beside it, or ssl.truststore.type to PEM"
             )
-        found["ssl.ca.location"] = options["ssl.truststore.location"]
+        tls["ssl.ca.location"] = options["ssl.truststore.location"]
     if "ssl.keystore.certificate.chain" in options:
-        found["ssl.certificate.pem"] = options["ssl.keystore.certificate.chain"]
+        tls["ssl.certificate.pem"] = options["ssl.keystore.certificate.chain"]
     if "ssl.keystore.key" in options:
-        found["ssl.key.pem"] = options["ssl.keystore.key"]
-    return found
+        tls["ssl.key.pem"] = options["ssl.keystore.key"]
+    return tls

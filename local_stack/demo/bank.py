@@ -209,12 +209,14 @@ class Bank:
         moves: Counter[str] = Counter()
         ledger = []
         for number in numbers:
-            one = self.transfer(number)
-            debit, credit, amount = one.settle(balances[one.debit], balances[one.credit])
+            transfer = self.transfer(number)
+            debit, credit, amount = transfer.settle(
+                balances[transfer.debit], balances[transfer.credit]
+            )
             balances[debit] -= amount
             balances[credit] += amount
             moves.update((debit, credit))
-            ledger.append((one.transfer_id, debit, credit, amount, one.note))
+            ledger.append((transfer.transfer_id, debit, credit, amount, transfer.note))
         return History(
             [
                 (account, owner, balances[account], moves[account])

@@ -118,14 +118,16 @@ def transfer_money(transaction: Any, transfer: Transfer, *, commit_timestamps: b
     """Make one transfer in a read-write transaction: one read of both accounts, three mutations."""
     columns = ("AccountId", "Balance", "Transfers")
     keys = KeySet(keys=[[transfer.debit], [transfer.credit]])  # type: ignore[no-untyped-call]  # the client has no types
-    found = {row[0]: row[1:] for row in transaction.read(ACCOUNTS, columns=columns, keyset=keys)}
-    debit, credit, amount = transfer.settle(found[transfer.debit][0], found[transfer.credit][0])
+    accounts = {row[0]: row[1:] for row in transaction.read(ACCOUNTS, columns=columns, keyset=keys)}
+    debit, credit, amount = transfer.settle(
+        accounts[transfer.debit][0], accounts[transfer.credit][0]
+    )
     transaction.update(
         ACCOUNTS,
         columns=columns,
         values=[
-            (debit, found[debit][0] - amount, found[debit][1] + 1),
-            (credit, found[credit][0] + amount, found[credit][1] + 1),
+            (debit, accounts[debit][0] - amount, accounts[debit][1] + 1),
+            (credit, accounts[credit][0] + amount, accounts[credit][1] + 1),
         ],
     )
     row: tuple[object, ...] = (transfer.transfer_id, debit, credit, amount, transfer.note)

@@ -338,7 +338,7 @@ class BackfillRun(BankRun):
         self.start_programs(start)
         kills_s = self._kill_readers()
         self.control.clear_faults()
-        self.conductor.conduct([one for one in plan if one.at_share < first_pause], self.tick)
+        self.conductor.conduct([step for step in plan if step.at_share < first_pause], self.tick)
         view.stage("waiting until the rows are in Delta")
         began_us = commit_time_us(start)
         self.pipeline.wait_released(began_us, deadline_s=CATCH_UP_DEADLINE_S, tick=self.tick)
@@ -348,11 +348,11 @@ class BackfillRun(BankRun):
         view.stage("the rest of the transfers, with splits and merges")
         customers.resume()
         self.conductor.conduct(
-            [one for one in plan if first_pause <= one.at_share < last_pause], self.tick
+            [step for step in plan if first_pause <= step.at_share < last_pause], self.tick
         )
         self.wait_delivered(options.pauses[-1])
         customers.resume()
-        self.conductor.conduct([one for one in plan if one.at_share >= last_pause], self.tick)
+        self.conductor.conduct([step for step in plan if step.at_share >= last_pause], self.tick)
         undisturbed_us = self.wait_delivered(options.transfers)
         unclean = self.stop_programs()
         finished = self.finished()
@@ -405,8 +405,8 @@ class BackfillRun(BankRun):
             read_partitions=sum("/read/" in token for token in first.tokens),
             seconds=round(ended_ms / 1_000 - first.at_us / 1_000_000, 1),
             transactions_meanwhile=sum(
-                first.at_us < one.commit_timestamp_us <= ended_ms * 1_000
-                for one in self.commit_log()
+                first.at_us < transaction.commit_timestamp_us <= ended_ms * 1_000
+                for transaction in self.commit_log()
             ),
             worker_kills=sum(at_s * 1_000 < ended_ms for at_s in kills_s),
         )

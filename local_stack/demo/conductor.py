@@ -139,8 +139,8 @@ class SimulatorControl:
         """Return the live stream partitions as the simulator describes them."""
         query = urlencode({"database": self.database, "stream": self.stream})
         answer = self._send("GET", f"/stream-partitions?{query}")
-        found = answer.get("stream_partitions", []) if isinstance(answer, dict) else answer
-        return list(found)
+        partitions = answer.get("stream_partitions", []) if isinstance(answer, dict) else answer
+        return list(partitions)
 
     def _ask(self, path: str) -> dict[str, Any]:
         body = json.dumps({"database": self.database, "stream": self.stream})
@@ -324,7 +324,7 @@ class Conductor(Killers):
         done, now_s = self.customers.done, time.monotonic()
         if done != self._done_last:
             self._done_last, self._done_last_s = done, now_s
-        last = max((one.at_share for one in plan), default=0.0) * self.customers.transfers
+        last = max((step.at_share for step in plan), default=0.0) * self.customers.transfers
         if self.customers.has_finished or done >= last or now_s < self._done_last_s + _IDLE_MAX_S:
             return
         raise PartFailedError(

@@ -320,7 +320,7 @@ class DatastreamRun(DemoRun):
         """Return the worker that has published most often: the others may have no files."""
         return max(
             self.pipeline.workers,
-            key=lambda one: StepFollower(one.spec.log, 0).new_steps().count("publish"),
+            key=lambda worker: StepFollower(worker.spec.log, 0).new_steps().count("publish"),
         )
 
     def _judge(self, unclean: list[str]) -> FilesReport:
@@ -330,7 +330,9 @@ class DatastreamRun(DemoRun):
         manifests = delta.manifests()
         changelogs = [delta.changelog(table) for table in delta.changelog_tables()]
         rows = event_rows(changelogs, key=KEY)
-        found = compare_events(writer.events, rows=rows, changelogs=changelogs, manifests=manifests)
+        figures = compare_events(
+            writer.events, rows=rows, changelogs=changelogs, manifests=manifests
+        )
         view.detail("comparing the mirrors")
         mirrors = compare_event_mirrors(
             manifests,
@@ -349,18 +351,18 @@ class DatastreamRun(DemoRun):
             backfill_rows=counts["rows"],
             copies=writer.copies,
             late=counts["late"],
-            events_in_changelog=found.events_in_changelog,
-            missing=found.missing,
-            duplicates=found.duplicates,
-            invented=found.invented,
-            unlike_source=found.unlike_source,
-            keys=found.keys,
-            histories_unlike_source=found.histories_unlike_source,
-            in_time_out_of_order=found.in_time_out_of_order,
-            behind_newer=found.behind_newer,
-            out_of_order=found.out_of_order,
-            ordinals_broken=found.ordinals_broken,
-            rows_outside_release=found.outside_release,
+            events_in_changelog=figures.events_in_changelog,
+            missing=figures.missing,
+            duplicates=figures.duplicates,
+            invented=figures.invented,
+            unlike_source=figures.unlike_source,
+            keys=figures.keys,
+            histories_unlike_source=figures.histories_unlike_source,
+            in_time_out_of_order=figures.in_time_out_of_order,
+            behind_newer=figures.behind_newer,
+            out_of_order=figures.out_of_order,
+            ordinals_broken=figures.ordinals_broken,
+            rows_outside_release=figures.outside_release,
             releases=mirrors.releases,
             mirror_cuts=mirrors.cuts,
             releases_unlike_changelog=mirrors.releases_unlike_changelog,
@@ -379,7 +381,7 @@ class DatastreamRun(DemoRun):
             unclean_stops=len(unclean),
             seconds=round(view.seconds, 1),
             seed=options.seed,
-            examples=(*found.examples, *mirrors.examples, *unclean),
+            examples=(*figures.examples, *mirrors.examples, *unclean),
         )
 
     def _total_in_mirror(self, delta: DeltaReader) -> Decimal:
@@ -389,7 +391,7 @@ class DatastreamRun(DemoRun):
             return Decimal(0)
         mirror = delta.mirror(table)
         pairs = zip(mirror["balance"], mirror["_datastream_change_type"], strict=True)
-        return sum((one for one, kind in pairs if not kind.endswith("DELETE")), Decimal(0))
+        return sum((balance for balance, kind in pairs if not kind.endswith("DELETE")), Decimal(0))
 
     def figures(self) -> dict[str, object]:
         """Return the newest figures."""

@@ -88,13 +88,16 @@ class Delivery(Generic[_Event]):
 
         A late file is in the folder of the minute in which it would have been written.
         """
-        found = [one for due_s, one in self._held if due_s <= now_s]
+        files = [file for due_s, file in self._held if due_s <= now_s]
         self._held = [pair for pair in self._held if pair[0] > now_s]
         for folder, waiting in self._waiting.items():
-            due = sorted((one for one in waiting if one[0] <= now_s), key=lambda one: one[0])
+            due = sorted(
+                (delivery for delivery in waiting if delivery[0] <= now_s),
+                key=lambda delivery: delivery[0],
+            )
             if not due:
                 continue
-            self._waiting[folder] = [one for one in waiting if one[0] > now_s]
+            self._waiting[folder] = [delivery for delivery in waiting if delivery[0] > now_s]
             file = DeliveredFile(folder, int(now_s // 60), [event for _, event in due])
             surely = (
                 self._held_since is not None
@@ -107,12 +110,12 @@ class Delivery(Generic[_Event]):
                 until_s = now_s + self._chance.uniform(self.hold_s, 1.5 * self.hold_s)
                 self._held.append((until_s, file))
                 continue
-            found.append(file)
+            files.append(file)
             if self._chance.random() < _FILE_TWICE_CHANCE:
                 again = self._chance.sample(file.events, len(file.events))
                 until_s = now_s + self._chance.uniform(0, _COPY_WITHIN_S)
                 self._held.append((until_s, DeliveredFile(folder, file.minute, again)))
-        return found
+        return files
 
 
 _STEP_S = 0.1
@@ -290,8 +293,8 @@ class FilesWriter:
                 together.setdefault(change.table, []).append((event, made))
             else:
                 self._delivery.add(change.table, (event, made), now_s=now_s)
-        for name, found in together.items():
-            self._write(DeliveredFile(name, int(now_s // 60), found))
+        for name, events in together.items():
+            self._write(DeliveredFile(name, int(now_s // 60), events))
         self.done += 1
 
     def _next_ms(self, now_s: float, *, is_last: bool) -> int:
@@ -348,9 +351,11 @@ class FilesWriter:
         self.files += 1
         name = f"{self.files:06d}_{CDC[self.source]}_0.avro"
         schema = event_schema(self.source, table.object_name, FIELDS[file.folder])
-        beside = self.location.with_name(name)
-        beside.write_bytes(avro_bytes(schema, [event for event, _ in file.events], codec="deflate"))
-        beside.rename(folder / name)
+        unfinished = self.location.with_name(name)
+        unfinished.write_bytes(
+            avro_bytes(schema, [event for event, _ in file.events], codec="deflate")
+        )
+        unfinished.rename(folder / name)
         written_us = time.time_ns() // 1_000
         for _, event in file.events:
             if event.uuid in self.events:

@@ -80,10 +80,10 @@ class Pipeline:
         )
         # A topic partition of a new topic has no leader for a moment.
         with contextlib.closing(consumer), contextlib.suppress(KafkaException):
-            found = consumer.list_topics(topic, timeout=_METADATA_S).topics[topic]
+            description = consumer.list_topics(topic, timeout=_METADATA_S).topics[topic]
             return sum(
                 high - low
-                for number in found.partitions
+                for number in description.partitions
                 for low, high in [
                     consumer.get_watermark_offsets(
                         TopicPartition(topic, number), timeout=_METADATA_S
@@ -215,5 +215,5 @@ class Pipeline:
 def _last_batch(log: Path) -> str:
     """Return what a consumer's log says of its last batch: its watermark, and what holds it."""
     lines = log.read_bytes().splitlines() if log.is_file() else []
-    batches = (one for one in reversed(lines) if _BATCH in one)
+    batches = (line for line in reversed(lines) if _BATCH in line)
     return next(batches, b"no batch").decode(errors="replace")

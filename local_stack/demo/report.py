@@ -127,9 +127,9 @@ def find_wrong(
             if getattr(figures, name) < least
         ),
         *(
-            WrongFigure(prefix + name, found, str(expected))
-            for name, (found, expected) in exactly.items()
-            if found != expected
+            WrongFigure(prefix + name, value, str(expected))
+            for name, (value, expected) in exactly.items()
+            if value != expected
         ),
     ]
 
@@ -244,13 +244,13 @@ class Report:
         )
         if asked.first_rows is None:
             return wrong
-        found = self.backfill or BackfillFigures(0, 0, 0.0, 0, 0)
+        figures = self.backfill or BackfillFigures(0, 0, 0.0, 0, 0)
         return wrong + find_wrong(
-            found,
+            figures,
             at_least={"read_partitions": 1, "transactions_meanwhile": 1},
             exactly={
-                "rows": (found.rows, asked.first_rows),
-                "worker_kills": (found.worker_kills, asked.kill_workers),
+                "rows": (figures.rows, asked.first_rows),
+                "worker_kills": (figures.worker_kills, asked.kill_workers),
             },
             prefix="backfill.",
         )

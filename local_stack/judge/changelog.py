@@ -101,9 +101,9 @@ def compare_changelog(
     )
 
 
-def examples(fault: str, found: Iterable[str]) -> list[str]:
+def examples(fault: str, findings: Iterable[str]) -> list[str]:
     """Return the first five findings of one kind, each as a line."""
-    return [f"{fault}: {text}" for text, _ in zip(found, range(_EXAMPLES_MAX), strict=False)]
+    return [f"{fault}: {text}" for text, _ in zip(findings, range(_EXAMPLES_MAX), strict=False)]
 
 
 def _name(table: str, place: Place) -> str:
@@ -130,7 +130,7 @@ def _difference(
         ),
         (
             "number_of_records_in_transaction",
-            len({each.place.record_sequence for each in transaction.changes}),
+            len({change.place.record_sequence for change in transaction.changes}),
             row.records_in_transaction,
         ),
         ("origin", True, row.origin in map(origin_number, transaction.stream_partition_tokens)),
@@ -169,9 +169,9 @@ def value_difference(
 
 
 def _first_difference(checks: Iterable[tuple[str, Any, Any]]) -> str:
-    for what, expected, found in checks:
-        if expected != found:
-            return f"{what} is {found!r}, committed was {expected!r}"
+    for name, expected, value in checks:
+        if expected != value:
+            return f"{name} is {value!r}, committed was {expected!r}"
     return ""
 
 
@@ -236,9 +236,9 @@ def _broken_ordinals(rows: Sequence[ChangelogRow]) -> list[str]:
     for row in rows:
         ordinals[row.release].append(row.ordinal)
     return [
-        f"release {release} has {len(found)} rows with ordinals {min(found)} to {max(found)}"
-        for release, found in sorted(ordinals.items())
-        if sorted(found) != list(range(len(found)))
+        f"release {release} has {len(numbers)} rows with ordinals {min(numbers)} to {max(numbers)}"
+        for release, numbers in sorted(ordinals.items())
+        if sorted(numbers) != list(range(len(numbers)))
     ]
 
 
@@ -248,9 +248,9 @@ def _torn_transactions(rows: Sequence[ChangelogRow]) -> list[str]:
         transaction = (row.place.commit_timestamp_us, row.place.server_transaction_id)
         releases[transaction].add(row.release)
     return [
-        f"transaction {transaction_id} at {commit_us} us is in releases {sorted(found)}"
-        for (commit_us, transaction_id), found in releases.items()
-        if len(found) > 1
+        f"transaction {transaction_id} at {commit_us} us is in releases {sorted(of_transaction)}"
+        for (commit_us, transaction_id), of_transaction in releases.items()
+        if len(of_transaction) > 1
     ]
 
 

@@ -80,14 +80,14 @@ def compare_cuts(
         progress(done)
         stands_at, at_us, fault = _stands_at(manifest, ends_us)
         behind_us_most = max(behind_us_most, manifest.through_us - at_us)
-        versions = [(name, one.mirror_version) for name, one in sorted(manifest.tables.items())]
+        versions = [(name, entry.mirror_version) for name, entry in sorted(manifest.tables.items())]
         differences, faults = [fault] if fault else [], []
         if (stands_at, *versions) not in compared:
             compared.add((stands_at, *versions))
             cut = _mirrors_of(manifest, mirrors=mirrors, source=source)
-            where = f"release {manifest.number} (mirrors through {at_us} us)"
+            place = f"release {manifest.number} (mirrors through {at_us} us)"
             differences += [
-                f"{where}: {difference}"
+                f"{place}: {difference}"
                 for table in source.tables()
                 for difference in [
                     table_difference(
@@ -99,7 +99,7 @@ def compare_cuts(
                 ]
                 if difference
             ]
-            faults += [f"{where}: {broken}" for broken in rule(cut, at_us)]
+            faults += [f"{place}: {broken}" for broken in rule(cut, at_us)]
         unlike_count += bool(differences)
         wrong_count += bool(faults)
         unlike += differences
@@ -134,11 +134,13 @@ def compare_cuts(
 
 def _stands_at(manifest: ReleaseManifest, ends_us: Mapping[int, int]) -> tuple[int, int, str]:
     """Return the release of the mirrors, its end, and what is wrong with that."""
-    found = {one.mirror_release for one in manifest.tables.values()} - {None}
-    stands_at = min((one for one in found if one is not None), default=manifest.number)
+    releases = {entry.mirror_release for entry in manifest.tables.values()} - {None}
+    stands_at = min(
+        (release for release in releases if release is not None), default=manifest.number
+    )
     at_us = ends_us.get(stands_at)
-    if len(found) > 1:
-        fault = f"release {manifest.number}: mirrors stand at releases {sorted(map(str, found))}"
+    if len(releases) > 1:
+        fault = f"release {manifest.number}: mirrors stand at releases {sorted(map(str, releases))}"
     elif at_us is None or stands_at > manifest.number:
         fault = f"release {manifest.number}: mirrors stand at release {stands_at}"
     else:
@@ -153,8 +155,10 @@ def _mirrors_of(
     cut: dict[str, TableRows] = {}
     for table in source.tables():
         entry = manifest.tables.get(table)
-        known = entry is not None and entry.mirror_version is not None
-        cut[table] = mirrors.mirror(table, version=entry.mirror_version) if known and entry else {}
+        is_mirrored = entry is not None and entry.mirror_version is not None
+        cut[table] = (
+            mirrors.mirror(table, version=entry.mirror_version) if is_mirrored and entry else {}
+        )
     return cut
 
 

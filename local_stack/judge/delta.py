@@ -104,18 +104,18 @@ def release_times_us(
     times: CommitTimes, manifests: Iterable[ReleaseManifest]
 ) -> dict[tuple[str, int], int]:
     """Return when the changelog of a table and a release was committed, where it is known."""
-    known: dict[str, Mapping[int, int]] = {}
-    found: dict[tuple[str, int], int] = {}
+    commit_times: dict[str, Mapping[int, int]] = {}
+    times_us: dict[tuple[str, int], int] = {}
     for manifest in manifests:
         for table, entry in manifest.tables.items():
-            if table not in known:
-                known[table] = times.commit_times_ms(table)
-            at_ms = known[table].get(
+            if table not in commit_times:
+                commit_times[table] = times.commit_times_ms(table)
+            at_ms = commit_times[table].get(
                 -1 if entry.changelog_version is None else entry.changelog_version
             )
             if at_ms is not None:
-                found[table, manifest.number] = at_ms * 1_000
-    return found
+                times_us[table, manifest.number] = at_ms * 1_000
+    return times_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(_without_views(one.type)) for one in kind])
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
     return kind
 
 

@@ -122,11 +122,11 @@ def compare_events(
         if difference
     ]
     histories = _wrong_histories(events, rows)
-    behind = _behind_newer(events, rows)
+    overtaken = _behind_newer(events, rows)
     disorder = _disorder_in_time(events, rows) or [
         # No newer change, however late that one was, may be before it.
         f"{event.table}: change {event.number} stands behind change {newer} of its row"
-        for event, newer in behind
+        for event, newer in overtaken
         if event.is_in_time
     ]
     return EventFigures(
@@ -138,21 +138,21 @@ def compare_events(
         keys=len({(row.table, row.key) for row in rows}),
         histories_unlike_source=len(histories),
         in_time_out_of_order=len(disorder),
-        behind_newer=sum(not event.is_in_time for event, _ in behind),
+        behind_newer=sum(not event.is_in_time for event, _ in overtaken),
         out_of_order=general.out_of_order,
         ordinals_broken=general.ordinals_broken,
         outside_release=general.outside_release,
         examples=(
-            *examples("missing", (f"{events[one].table}, event {one}" for one in missing)),
-            *examples("duplicate", (f"event {one}" for one in repeated)),
-            *examples("invented", (f"event {one}" for one in invented)),
+            *examples("missing", (f"{events[uuid].table}, event {uuid}" for uuid in missing)),
+            *examples("duplicate", (f"event {uuid}" for uuid in repeated)),
+            *examples("invented", (f"event {uuid}" for uuid in invented)),
             *examples("unlike the source", unlike),
             *examples("history", histories),
             *examples("in time, but out of order", disorder),
             *(
-                one
-                for one in general.examples
-                if one.startswith(("out of order", "ordinals", "outside"))
+                example
+                for example in general.examples
+                if example.startswith(("out of order", "ordinals", "outside"))
             ),
         ),
     )
@@ -187,15 +187,15 @@ def _wrong_histories(events: Mapping[str, SourceEvent], rows: Sequence[EventRow]
     expected: defaultdict[tuple[str, Any], list[SourceEvent]] = defaultdict(list)
     for event in events.values():
         expected[event.table, event.key].append(event)
-    found: defaultdict[tuple[str, Any], list[EventRow]] = defaultdict(list)
+    rows_of_key: defaultdict[tuple[str, Any], list[EventRow]] = defaultdict(list)
     for row in rows:
-        found[row.table, row.key].append(row)
+        rows_of_key[row.table, row.key].append(row)
     wrong = []
     for name, history in expected.items():
         # Rows of a backfill are before all changes.
-        history.sort(key=lambda one: -1 if one.number is None else one.number)
-        ordered = sorted(found[name], key=lambda row: row.order)
-        if list(dict.fromkeys(row.uuid for row in ordered)) != [one.uuid for one in history]:
+        history.sort(key=lambda event: -1 if event.number is None else event.number)
+        ordered = sorted(rows_of_key[name], key=lambda row: row.order)
+        if list(dict.fromkeys(row.uuid for row in ordered)) != [event.uuid for event in history]:
             wrong.append(f"{name[0]}, key {name[1]}: {len(ordered)} events of {len(history)}")
     return wrong
 
@@ -208,8 +208,8 @@ def _disorder_in_time(events: Mapping[str, SourceEvent], rows: Sequence[EventRow
             tables[event.table].append(event.number)
     return [
         f"{table}: change {after} stands behind change {before}"
-        for table, found in tables.items()
-        for before, after in pairwise(found)
+        for table, numbers in tables.items()
+        for before, after in pairwise(numbers)
         if before > after
     ]
 
@@ -219,17 +219,17 @@ def _behind_newer(
 ) -> list[tuple[SourceEvent, int]]:
     """Return the changes that come after a newer one of their row, and the newest's number."""
     newest: dict[tuple[str, Any], int] = {}
-    found = []
+    overtaken = []
     for row in rows:
         event = events.get(row.uuid)
         if event is None or event.number is None:
             continue
         name = (row.table, row.key)
-        known = newest.get(name, -1)
-        if event.number < known:
-            found.append((event, known))
-        newest[name] = max(event.number, known)
-    return found
+        newest_number = newest.get(name, -1)
+        if event.number < newest_number:
+            overtaken.append((event, newest_number))
+        newest[name] = max(event.number, newest_number)
+    return overtaken
 
 
 # ---------------------------------------------------------------- mirrors
@@ -273,11 +273,11 @@ def compare_event_mirrors(
             if identity in compared:
                 continue
             compared.add(identity)
-            found = _uuids(mirrors.mirror(table, version=entry.mirror_version), key)
+            mirrored = _uuids(mirrors.mirror(table, version=entry.mirror_version), key)
             expected = _newest(rows, table, through=stands_at)
-            if found != expected:
+            if mirrored != expected:
                 wrong_releases.add(manifest.number)
-                unlike.append(_uuid_difference(manifest.number, table, found, expected))
+                unlike.append(_uuid_difference(manifest.number, table, mirrored, expected))
     wrong, alive, deleted = _compare_with_source(mirrors, events, tables, key)
     return EventMirrorFigures(
         releases=len(manifests),
@@ -302,16 +302,16 @@ def _newest(rows: Sequence[EventRow], table: str, *, through: int | None) -> dic
     newest: dict[Any, EventRow] = {}
     for row in rows:
         if row.table == table and (through is None or row.release <= through):
-            known = newest.get(row.key)
-            if known is None or row.order > known.order:
+            newest_row = newest.get(row.key)
+            if newest_row is None or row.order > newest_row.order:
                 newest[row.key] = row
-    return {one: row.uuid for one, row in newest.items()}
+    return {key: row.uuid for key, row in newest.items()}
 
 
 def _uuid_difference(
-    release: int, table: str, found: Mapping[Any, Any], expected: Mapping[Any, Any]
+    release: int, table: str, mirrored: Mapping[Any, Any], expected: Mapping[Any, Any]
 ) -> str:
-    keys = [one for one in {**found, **expected} if found.get(one) != expected.get(one)]
+    keys = [key for key in {**mirrored, **expected} if mirrored.get(key) != expected.get(key)]
     return f"release {release}: {table} differs in {len(keys)} rows, such as {keys[0]}"
 
 
@@ -324,8 +324,8 @@ def _compare_with_source(
     """Return the differences at the end, and how many rows are there, and are marked deleted."""
     last: defaultdict[str, dict[Any, SourceEvent]] = defaultdict(dict)
     for event in events.values():
-        known = last[event.table].get(event.key)
-        if known is None or _number(event) > _number(known):
+        newest_event = last[event.table].get(event.key)
+        if newest_event is None or _number(event) > _number(newest_event):
             last[event.table][event.key] = event
     wrong: list[str] = []
     alive = deleted = 0
@@ -333,18 +333,24 @@ def _compare_with_source(
         mirror = mirrors.mirror(table) if table in mirrors.mirror_tables() else {}
         kept, marked, count = _split(mirror, key)
         alive, deleted = alive + len(kept), deleted + len(marked)
-        gone = {one for one, event in last[table].items() if event.is_deleted}
+        deleted_keys = {row_key for row_key, event in last[table].items() if event.is_deleted}
         if count != len(kept) + len(marked):
             wrong.append(f"{table} has {count} rows for {len(kept) + len(marked)} keys")
         if kept != source:
-            keys = [one for one in {**kept, **source} if kept.get(one) != source.get(one)]
+            keys = [
+                row_key
+                for row_key in {**kept, **source}
+                if kept.get(row_key) != source.get(row_key)
+            ]
             first = keys[0]
             wrong.append(
                 f"{table} differs in {len(keys)} rows; {first} is {kept.get(first)}, in the source "
                 f"{source.get(first)}"
             )
-        if marked != gone:
-            wrong.append(f"{table} marks {len(marked)} rows as deleted, the source {len(gone)}")
+        if marked != deleted_keys:
+            wrong.append(
+                f"{table} marks {len(marked)} rows as deleted, the source {len(deleted_keys)}"
+            )
     return wrong, alive, deleted
 
 

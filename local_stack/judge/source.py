@@ -126,9 +126,9 @@ def first_transactions(
             server_transaction_id=transaction,
             tag=BACKFILL_TAG,
             stream_partition_tokens=_tokens_of(transaction, first.tokens),
-            changes=tuple(found),
+            changes=tuple(of_transaction),
         )
-        for transaction, found in changes.items()
+        for transaction, of_transaction in changes.items()
     ]
 
 
@@ -136,15 +136,15 @@ def places_in_changelogs(
     first: FirstRows, source: SourceReader, changelogs: Sequence[ChangelogTable]
 ) -> FirstPlaces:
     """Return the first place of each row in the changelogs."""
-    found: dict[str, dict[tuple[str, ...], Place]] = {}
+    places_of_table: dict[str, dict[tuple[str, ...], Place]] = {}
     for changelog in changelogs:
         if changelog.table in first.tables:
-            places = found[changelog.table] = {}
+            places = places_of_table[changelog.table] = {}
             key = source.primary_key(changelog.table)
             for row in changelog.rows:
                 if row.tag == BACKFILL_TAG and row.place.commit_timestamp_us == first.at_us:
                     places.setdefault(key_text(row.keys, key), row.place)
-    return found
+    return places_of_table
 
 
 def key_text(keys: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:

@@ -32,13 +32,13 @@ _ADMIN_S = 15.0
 def registry_schemas(url: str) -> Schemas:
     """Return the schemas of a registry, each fetched once."""
     client = SchemaRegistryClient({"url": url})
-    known: dict[int, Any] = {}
+    schemas: dict[int, Any] = {}
 
     def schema(schema_id: int) -> Any:
-        if schema_id not in known:
+        if schema_id not in schemas:
             text = client.get_schema(schema_id).schema_str or ""
-            known[schema_id] = fastavro.parse_schema(json.loads(text))
-        return known[schema_id]
+            schemas[schema_id] = fastavro.parse_schema(json.loads(text))
+        return schemas[schema_id]
 
     return schema
 

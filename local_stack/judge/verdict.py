@@ -71,7 +71,11 @@ def judge_output(
     if first is not None:
         progress("reading the tables as the stream found them")
         rows = first_transactions(first, source, places_in_changelogs(first, source, changelogs))
-        transactions = [one for one in transactions if one.commit_timestamp_us > first.at_us]
+        transactions = [
+            transaction
+            for transaction in transactions
+            if transaction.commit_timestamp_us > first.at_us
+        ]
     progress("comparing it with the commit log")
     figures = compare_changelog([*rows, *transactions], changelogs=changelogs, manifests=manifests)
     cuts = compare_cuts(
@@ -96,5 +100,5 @@ def judge_output(
             for row in changelog.rows
             if (row.table, row.release) in times_us
         ),
-        first_rows=sum(len(one.changes) for one in rows),
+        first_rows=sum(len(transaction.changes) for transaction in rows),
     )

@@ -68,10 +68,10 @@ class ClassArchives:
 
     def _stamp(self) -> dict[str, object]:
         try:
-            found = json.loads((self.folder / STAMP).read_text())
+            stamp = json.loads((self.folder / STAMP).read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return stamp if isinstance(stamp, dict) else {}
 
 
 def class_archives(environment: Path | None = None) -> ClassArchives:

@@ -164,8 +164,8 @@ def _record_into(
                 run()
             except (LocalStackError, OSError, subprocess.TimeoutExpired) as error:
                 faults.append(f"{name}: {error}")
-                for one in archives:
-                    recording.archive(one).unlink(missing_ok=True)
+                for archive in archives:
+                    recording.archive(archive).unlink(missing_ok=True)
     return faults
 
 

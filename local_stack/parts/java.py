@@ -77,17 +77,17 @@ def find_java(
     have the command that installs one.
     """
     environ = os.environ if environ is None else environ
-    others: list[Java] = []
+    refused: list[Java] = []
     for path in candidates(environ, places=places):
         java = probe(path)
         if java is None:
             continue
         if java.is_accepted:
             return java
-        others.append(java)
+        refused.append(java)
     wanted = f"Java {JAVA_MIN} to {java_max()} is needed"
     hint = install_hint(environ)
-    if others:
-        found = ", ".join(f"{java.program} is Java {java.major}" for java in others)
-        raise JavaUnsupportedError(f"{wanted}, but {found}", hint=hint)
+    if refused:
+        versions = ", ".join(f"{java.program} is Java {java.major}" for java in refused)
+        raise JavaUnsupportedError(f"{wanted}, but {versions}", hint=hint)
     raise JavaMissingError(f"{wanted}, and no java was found that runs", hint=hint)

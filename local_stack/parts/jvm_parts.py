@@ -96,9 +96,9 @@ def fetch_jvm_parts(
     Raises FetchError with Ivy's last lines.
     """
     cache = cache_dir() if cache is None else cache
-    found = fetched_jvm_parts(cache)
-    if found is not None:
-        return found
+    parts = fetched_jvm_parts(cache)
+    if parts is not None:
+        return parts
     root = _published_folder(cache)
     root.parent.mkdir(parents=True, exist_ok=True)
     with only_one(root.with_suffix(".lock"), report=report):
@@ -265,7 +265,7 @@ def retrieve(
     command += ["-ivy", str(ivy_file), "-cache", str(cache)]
     command += ["-retrieve", f"{work}/{pattern}"]
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
-    found = fetched = 0
+    resolved = fetched = 0
     report(f"resolving {what}")
     with subprocess.Popen(
         command,
@@ -283,8 +283,8 @@ def retrieve(
                 words = line.split()
                 match words[:1]:
                     case ["found"]:
-                        found += 1
-                        report(f"{found} modules found, the latest {words[1]}")
+                        resolved += 1
+                        report(f"{resolved} modules found, the latest {words[1]}")
                     case ["downloading"]:
                         report(f"{fetched} files fetched, now {words[1].rsplit('/', 1)[-1]}")
                     case ["[SUCCESSFUL"]:

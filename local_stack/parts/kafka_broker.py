@@ -122,9 +122,11 @@ class SecureListener:
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
         signed_authority = authority.sign(authority_key, hashes.SHA256())
-        own = _certificate(HOST, key.public_key()).issuer_name(signed_authority.subject)
+        certificate = _certificate(HOST, key.public_key()).issuer_name(signed_authority.subject)
         address = x509.IPAddress(ipaddress.ip_address(HOST))
-        own = own.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        certificate = certificate.add_extension(
+            x509.SubjectAlternativeName([address]), critical=False
+        )
         private = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -134,7 +136,7 @@ class SecureListener:
         self._authority.write_bytes(signed_authority.public_bytes(pem))
         self._keystore.touch(mode=0o600)
         self._keystore.write_bytes(
-            private + own.sign(authority_key, hashes.SHA256()).public_bytes(pem)
+            private + certificate.sign(authority_key, hashes.SHA256()).public_bytes(pem)
         )
 
 

@@ -60,7 +60,7 @@ def as_toml(value: object) -> str:
             # TOML's texts are JSON's, but for one character that JSON leaves unescaped.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case dict():
-            pairs = (f"{as_toml(str(name))} = {as_toml(one)}" for name, one in value.items())
+            pairs = (f"{as_toml(str(name))} = {as_toml(member)}" for name, member in value.items())
             return "{" + ", ".join(pairs) + "}"
         case _:
             raise TypeError(type(value).__name__)
@@ -245,7 +245,7 @@ class Programs:
         ):
             tables = {name: json.loads(settings[name]) for name in _TABLES & settings.keys()}
             write_settings_file(
-                file, {name.lower(): one for name, one in {**settings, **tables}.items()}
+                file, {name.lower(): setting for name, setting in {**settings, **tables}.items()}
             )
 
     def _producer_settings(self) -> dict[str, str]:

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 def main() -> None:
     """Run the simulator with the arguments of this process; exit 2 where it is not installed."""
     try:
-        found = find_spec("spanner_simulator.__main__")
+        module = find_spec("spanner_simulator.__main__")
     except ModuleNotFoundError:
-        found = None
-    if found is None:
+        module = None
+    if module is None:
         sys.stderr.write(
             'The simulator is not installed. Install it with: pip install "tidegate[local]"\n'
         )

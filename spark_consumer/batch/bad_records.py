@@ -180,18 +180,18 @@ class SchemaIds:
         begins.  Raises UndecodableRecord for the first other record, unless such are set aside, and
         what the registry raises if it does not answer.
         """
-        known: list[RecordFrame] = []
+        decodable: list[RecordFrame] = []
         for frame in sorted(frames, key=lambda frame: (frame[0], frame[1], frame[2] or b"")):
             topic, key, value = frame
             parts = [("key", key)] if value is None else [("key", key), ("value", value)]
             faults = [fault for part in parts if (fault := self._fault(topic, *part)) is not None]
             if not faults:
-                known.append(frame)
+                decodable.append(frame)
             elif not self._sets_aside:
                 kind, column, head, message, fields = faults[0]
                 place = find(topic, column, head)
                 raise kind(message, hint=BAD_RECORD_HINT, topic=topic, **place, **fields)
-        return topics_of(known)
+        return topics_of(decodable)
 
     def _fault(
         self, topic: str, column: str, head: bytes

@@ -117,11 +117,13 @@ class BatchFigures:
 
     def observed(self) -> dict[str, dict[str, Any]]:
         """Return them as observed metrics: flat rows by name, one for each sink."""
-        own = {name: value for name, value in asdict(self).items() if name not in _NOT_OBSERVED}
+        observed = {
+            name: value for name, value in asdict(self).items() if name not in _NOT_OBSERVED
+        }
         is_known = self.watermark_lag_seconds is not None
         watermark = self.watermark_us / US_PER_SECOND if is_known else None
         return {
-            _OBSERVED: {"watermark_timestamp_seconds": watermark, **own},
+            _OBSERVED: {"watermark_timestamp_seconds": watermark, **observed},
             f"{_OBSERVED}_phase_seconds": dict(self.phase_seconds),
             **{f"{_OBSERVED}_sink_{name}": asdict(sink) for name, sink in self.sinks.items()},
         }
@@ -138,17 +140,17 @@ class RecentFigures:
 
     def __init__(self) -> None:
         """Start without batches."""
-        self._of: OrderedDict[int, BatchFigures] = OrderedDict()
+        self._figures: OrderedDict[int, BatchFigures] = OrderedDict()
 
     def add(self, figures: BatchFigures) -> None:
         """Take the figures of a batch, in the place of an earlier attempt's."""
-        self._of[figures.batch] = figures
-        while len(self._of) > KEPT:
-            self._of.popitem(last=False)
+        self._figures[figures.batch] = figures
+        while len(self._figures) > KEPT:
+            self._figures.popitem(last=False)
 
     def of(self, batch: int) -> BatchFigures | None:
         """Return a batch's figures; None if it is not one of the last, or has not ended."""
-        return self._of.get(batch)
+        return self._figures.get(batch)
 
 
 _NOTHING = -1

@@ -329,7 +329,7 @@ class EffectLoop:
             settings_of=parts.settings_of,
             output=parts.output,
             complete_from_us=parts.complete_from_us,
-            behind=None if stands_at is None else (self._mirrors(), stands_at),
+            waiting_mirrors=None if stands_at is None else (self._mirrors(), stands_at),
             mismatches=step.mismatches,
             first_mismatches=step.first_mismatches,
             gaps=step.gaps,

@@ -46,8 +46,8 @@ def in_order(
     """Return changes with copies in any order as the changes of a release.
 
     The columns are `CHANGE_COLUMNS`, `COPY_COLUMNS`, `SLICE`, `PLACE` and `SLICE_KEY`.  Of several
-    copies of a change the first by topic, topic partition and offset stays.  `found` must lie
-    within the bounds.  Rows and places depend on the rows and the cuts alone: a task that is
+    copies of a change the first by topic, topic partition and offset stays.  The changes must
+    lie within the bounds.  Rows and places depend on the rows and the cuts alone: a task that is
     repeated gives the same.
     """
     edges = edges_of(bounds, inner_cuts)
@@ -188,13 +188,13 @@ def find_inner_cuts(
 ) -> tuple[bytes, ...]:
     """Return the inner cuts of a release: none if none of its slices can be too large.
 
-    `found` are its changes, in any order; `rows_max` is how many they are at most, and `slice_rows`
-    how many one task sorts, about.  One Spark job, which reads order keys alone, or none.
+    `changes` are in any order; `rows_max` is their highest possible number, and `slice_rows` about
+    how many one task sorts.  One Spark job, which reads order keys alone, or none.
     """
     # The last slice is empty where the last commit time is before the release's end.  Each other
     # one was made for an average share at least, and what is too many may all be in one of them.
-    others = max(1, len(bounds.slices) - 1) - 1
-    if rows_max - slice_rows * others <= _TOO_MANY * slice_rows:
+    other_slices = max(1, len(bounds.slices) - 1) - 1
+    if rows_max - slice_rows * other_slices <= _TOO_MANY * slice_rows:
         return ()
     share = min(1.0, _SAMPLE_ROWS / rows_max)
     sample = changes.select(transaction_begin().alias("begins")).sample(share, _SAMPLE_SEED)

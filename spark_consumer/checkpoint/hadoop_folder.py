@@ -95,8 +95,8 @@ class HadoopFolder:
         """The scheme of the folder's file system; for `viewfs`, those of its mounts."""
 
         def find() -> frozenset[str]:
-            own = str(self.files.getScheme())
-            mounted = self.files.getChildFileSystems() if own == _MOUNTS else [self.files]
+            scheme = str(self.files.getScheme())
+            mounted = self.files.getChildFileSystems() if scheme == _MOUNTS else [self.files]
             return frozenset(str(files.getScheme()) for files in mounted)
 
         return self.call(find)

@@ -48,7 +48,7 @@ class SchemaStore:
         return self._known[schema_id]
 
     def topics(
-        self, known: Iterable[TopicIds], subscription: Subscription
+        self, topics: Iterable[TopicIds], subscription: Subscription
     ) -> dict[str, TopicSchemas]:
         """Return the schemas of every topic that has had a value.
 
@@ -57,19 +57,19 @@ class SchemaStore:
         value yet.  Raises AmbiguousNames for tables, or columns of one, whose names differ in case
         only.
         """
-        ids_of = {ids.topic: ids for ids in known if ids.value_ids}
+        ids_of = {ids.topic: ids for ids in topics if ids.value_ids}
         schemas: dict[str, TopicSchemas] = {}
         for topic, ids in ids_of.items():
-            own, other = subscription.topics_of(topic) or (topic, "")
-            if own == topic and other not in ids_of:
+            data_topic, second_topic = subscription.topics_of(topic) or (topic, "")
+            if data_topic == topic and second_topic not in ids_of:
                 if ids not in self._of_topics:
                     self._of_topics[ids] = self._read(ids, subscription)
                 schemas[topic] = self._of_topics[ids]
             else:
-                both = ids_of.get(own), ids_of[other]
-                if both not in self._of_tables:
-                    self._of_tables[both] = self._joined(*both, own, subscription)
-                schemas[own] = schemas[other] = self._of_tables[both]
+                pair = ids_of.get(data_topic), ids_of[second_topic]
+                if pair not in self._of_tables:
+                    self._of_tables[pair] = self._joined(*pair, data_topic, subscription)
+                schemas[data_topic] = schemas[second_topic] = self._of_tables[pair]
         if alike := names_of_one(schema.table for schema in schemas.values()):
             raise AmbiguousNames(
                 "the stream has tables whose names differ in case only",
@@ -79,26 +79,26 @@ class SchemaStore:
         return schemas
 
     def _joined(
-        self, own: TopicIds | None, beside: TopicIds, topic: str, subscription: Subscription
+        self, first: TopicIds | None, second: TopicIds, topic: str, subscription: Subscription
     ) -> TopicSchemas:
         """Return the schemas of a table that has records in two topics.
 
         Avro compares the names of types, which say their topic: all are read as the data topic's.
         """
-        of_table = [] if own is None else [(n, self.schema(n)) for n in own.value_ids]
-        keys = [] if own is None else [(n, self.schema(n)) for n in own.key_ids]
+        of_table = [] if first is None else [(n, self.schema(n)) for n in first.value_ids]
+        keys = [] if first is None else [(n, self.schema(n)) for n in first.key_ids]
         renamed = {"namespace": namespace_of(topic)}
-        others = [(n, {**self.schema(n), **renamed}) for n in beside.value_ids]
-        other_keys = [(n, {**self.schema(n), **renamed}) for n in beside.key_ids]
-        versions = [schema for _, schema in (*others, *of_table)]
+        of_second = [(n, {**self.schema(n), **renamed}) for n in second.value_ids]
+        other_keys = [(n, {**self.schema(n), **renamed}) for n in second.key_ids]
+        versions = [schema for _, schema in (*of_second, *of_table)]
         return TopicSchemas(
             table=subscription.table(topic),
             key_schema=(keys or other_keys)[-1][1],
             reader_schema=reader_schema(versions),
-            writer_schemas=dict([*keys, *other_keys, *of_table, *others]),
+            writer_schemas=dict([*keys, *other_keys, *of_table, *of_second]),
             unwatched=unwatched_columns(versions),
             excludes=excludes(versions),
-            topics=(topic, beside.topic),
+            topics=(topic, second.topic),
         )
 
     def _read(self, ids: TopicIds, subscription: Subscription) -> TopicSchemas:

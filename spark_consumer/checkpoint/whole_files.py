@@ -355,9 +355,9 @@ class S3Objects:
     @cached_property
     def _options(self) -> Any:
         options = self._folder.jvm.org.apache.hadoop.fs.s3a.impl.PutObjectOptions
-        known = dir(options)
+        names = dir(options)
         return getattr(
-            options, next((option for option in _OPTIONS if option in known), _OPTIONS[0])
+            options, next((option for option in _OPTIONS if option in names), _OPTIONS[0])
         )()
 
 

@@ -147,8 +147,8 @@ def _require_file_systems(config: ConsumerConfig) -> None:
 
 def _may_have(scheme: str, config: ConsumerConfig) -> bool:
     """Whether the session has a store's file system, or may have it, as far as is known here."""
-    own = {*SPARK_PACKAGES.split(","), *ICEBERG_PACKAGES.split(","), *LOGIN_PACKAGES.values()}
-    if not config.jars and not own.issuperset(config.session_packages.split(",")):
+    usual = {*SPARK_PACKAGES.split(","), *ICEBERG_PACKAGES.split(","), *LOGIN_PACKAGES.values()}
+    if not config.jars and not usual.issuperset(config.session_packages.split(",")):
         return True  # any other package may load it
     jars = [jar for jar in config.jars.split(",") if jar]
     installed = (str(jar) for folder in _pyspark() for jar in (folder / "jars").glob("*.jar"))

@@ -304,7 +304,9 @@ def _plain(value: Any) -> str:
         case str() if value.endswith(_UTC):
             return f"{value.removesuffix(_UTC)}Z"
         case dict():
-            return "\n".join(f"{name}: {_plain(one)}" for name, one in value.items()) or "none"
+            return (
+                "\n".join(f"{name}: {_plain(member)}" for name, member in value.items()) or "none"
+            )
         case list():
             return "\n".join(map(_plain, value)) or "none"
         case _:

@@ -118,8 +118,8 @@ def _changes(
 ) -> Iterator[Mapping[str, Any]]:
     rows = release_rows(direct, manifest, tables)
     if rows is None:
-        what = f"release {manifest.release} with {manifest.rows} changes"
-        tell(f"{what} is left out: only Spark can read it")
+        text = f"release {manifest.release} with {manifest.rows} changes"
+        tell(f"{text} is left out: only Spark can read it")
         return
     for row in rows:
         yield {

@@ -213,8 +213,8 @@ class State:
     @property
     def list_folders(self) -> frozenset[str]:
         """The folders of the files that the state names, with what killed runs have written."""
-        own = () if self.origins_file is None else (folder_of(self.origins_file),)
-        return self.listed.folders.union(own)
+        origins_folder = () if self.origins_file is None else (folder_of(self.origins_file),)
+        return self.listed.folders.union(origins_folder)
 
     @property
     def mirrored(self) -> int:

@@ -76,7 +76,9 @@ def _run_of_partition(
     files: tuple[DataFile, ...], limits: CompactionLimits, budget: CompactionBudget
 ) -> tuple[DataFile, ...]:
     levels = [_level(file, limits) for file in files]
-    for level in range(1 + max((known for known in levels if known is not None), default=-1)):
+    for level in range(
+        1 + max((file_level for file_level in levels if file_level is not None), default=-1)
+    ):
         for first, end in _segments(levels, level):
             due = end
             if end == len(files):  # more may follow
@@ -104,8 +106,8 @@ def _level(file: DataFile, limits: CompactionLimits) -> int | None:
 def _segments(levels: Sequence[int | None], level: int) -> Iterator[tuple[int, int]]:
     """Yield the bounds of the longest stretches of files up to a level."""
     first: int | None = None
-    for n, known in enumerate([*levels, None]):
-        if known is not None and known <= level:
+    for n, file_level in enumerate([*levels, None]):
+        if file_level is not None and file_level <= level:
             first = n if first is None else first
         elif first is not None:
             yield first, n

@@ -64,7 +64,7 @@ def _read_of(segment: Segment, *, after_us: int, through_us: int) -> SegmentRead
 def require_whole(reads: Sequence[SegmentRead], sums_read: Sequence[RowSum | None]) -> None:
     """Raise SegmentDamaged for the first segment that is not as it was written.
 
-    `found` has an entry for each read, None where the segment cannot be read.
+    `sums_read` has an entry for each read, None where the segment cannot be read.
     """
     for read, sums in zip(reads, sums_read, strict=True):
         if sums is None:
@@ -126,9 +126,9 @@ class Balance:
                 read=fresh.due_rows,
                 released=self._due_rows,
             )
-        known = self._state.waiting_rows
-        if known is not None and self._waiting_due > known:
-            self._fail_waiting(known - self._waiting_due, 0, known)
+        waiting_rows = self._state.waiting_rows
+        if waiting_rows is not None and self._waiting_due > waiting_rows:
+            self._fail_waiting(waiting_rows - self._waiting_due, 0, waiting_rows)
 
     def add_late(self, rows: int) -> None:
         """Take what the table of late changes holds of the batch."""

@@ -317,7 +317,9 @@ class Gate:
         return releases
 
     def _merged(self, seen: Iterable[TopicIds]) -> tuple[TopicIds, ...]:
-        merged: dict[str, TopicIds] = {known.topic: known for known in self._state.topics}
+        merged: dict[str, TopicIds] = {
+            topic_ids.topic: topic_ids for topic_ids in self._state.topics
+        }
         for topic in seen:
             fixed = self._frontier.key_schema_id(topic.topic)
             if fixed is not None and set(topic.key_ids) - {fixed}:
@@ -325,11 +327,11 @@ class Gate:
                 hint = "Find out who writes to the topic; then reset the stream"
                 fields = {"topic": topic.topic, "key_schema_ids": topic.key_ids, "fixed": fixed}
                 raise ProtocolError(message, hint=hint, **fields)
-            known = merged.get(topic.topic, TopicIds(topic.topic, (), ()))
+            earlier = merged.get(topic.topic, TopicIds(topic.topic, (), ()))
             merged[topic.topic] = TopicIds(
                 topic.topic,
-                tuple(sorted({*known.key_ids, *topic.key_ids})),
-                tuple(sorted({*known.value_ids, *topic.value_ids})),
+                tuple(sorted({*earlier.key_ids, *topic.key_ids})),
+                tuple(sorted({*earlier.value_ids, *topic.value_ids})),
             )
         return tuple(merged[topic] for topic in sorted(merged))
 

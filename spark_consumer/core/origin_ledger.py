@@ -169,10 +169,10 @@ class OriginLedger:
             if start_us > before.since_us:
                 followed.setdefault(token, Followed(start_us))
         for chunk in news.finished:
-            known = followed.get(chunk.token)
-            if known is not None:
-                chunks = {**known.chunks, chunk.chunk: chunk}
-                followed[chunk.token] = Followed(known.start_us, chunks)
+            partition = followed.get(chunk.token)
+            if partition is not None:
+                chunks = {**partition.chunks, chunk.chunk: chunk}
+                followed[chunk.token] = Followed(partition.start_us, chunks)
         return OriginLedger(before.since_us, followed, before.sums)
 
     def forgotten(self, through_us: int) -> OriginLedger:
@@ -181,8 +181,8 @@ class OriginLedger:
         kept = {
             t: partition for t, partition in self.followed.items() if partition.start_us > since_us
         }
-        gone = {signed_origin(token) for token in self.followed.keys() - kept.keys()}
-        kept = {t: partition for t, partition in kept.items() if signed_origin(t) not in gone}
+        forgotten = {signed_origin(token) for token in self.followed.keys() - kept.keys()}
+        kept = {t: partition for t, partition in kept.items() if signed_origin(t) not in forgotten}
         origins = {signed_origin(token) for token in kept}
         sums = {pair: total for pair, total in self.sums.items() if pair[0] in origins}
         return OriginLedger(since_us, kept, sums)
@@ -226,10 +226,10 @@ class OriginLedger:
         faults: list[Mismatch] = []
         done: set[int | None] = set()
         for origin, of_origin in tokens.items():
-            known = [self.followed[token] for token in of_origin]
-            if not all(partition.is_over(through_us) for partition in known):
+            partitions = [self.followed[token] for token in of_origin]
+            if not all(partition.is_over(through_us) for partition in partitions):
                 continue
-            is_judged = min(partition.start_us for partition in known) > complete_from_us
+            is_judged = min(partition.start_us for partition in partitions) > complete_from_us
             mismatches = list(self._faults(origin, sorted(of_origin))) if is_judged else []
             faults += mismatches
             if not (mismatches and keeps_faulty):
@@ -252,7 +252,11 @@ class OriginLedger:
         for chunk in chunks:
             for topic, total in chunk.totals:
                 expected[topic] = expected.get(topic, NO_CHANGES_OF_ORIGIN) + total
-        by_topic = {topic: total for (of, topic), total in self.sums.items() if of == origin}
+        by_topic = {
+            topic: total
+            for (origin_of_sum, topic), total in self.sums.items()
+            if origin_of_sum == origin
+        }
         parked = sum(
             max(chunk.parked for chunk in self.followed[token].chunks.values()) for token in tokens
         )

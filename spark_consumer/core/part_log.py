@@ -143,11 +143,11 @@ class SegmentList:
 
     def rest(self, segments: Sequence[_Segment]) -> dict[str, Any]:
         """Return what a state that names the parts stores itself, as plain data."""
-        own = [segment.snapshot() for segment in segments if segment.name not in self.names]
+        snapshots = [segment.snapshot() for segment in segments if segment.name not in self.names]
         if not self.parts:
-            return {"segments": own}
+            return {"segments": snapshots}
         return {
-            "segments": own,
+            "segments": snapshots,
             "removed_segments": sorted(self.names.difference(segment.name for segment in segments)),
             "segment_parts": [[list(part.files), part.size] for part in self.parts],
         }

@@ -266,7 +266,7 @@ class Plan:
         at = self.mirror_at
         if at is None:
             return [WriteRelease(bounds, self.sinks) for bounds in self.releases]
-        others = tuple(name for name in self.sinks if name not in MIRRORS)
+        other_sinks = tuple(name for name in self.sinks if name not in MIRRORS)
         joining = self.joining
         steps: list[Step] = []
         numbers = {bounds.number for bounds in self.releases}
@@ -279,7 +279,7 @@ class Plan:
             if is_merged and at == bounds.number - 1:
                 steps.append(WriteRelease(bounds, self.sinks))
             else:
-                steps.append(WriteRelease(bounds, others, at))
+                steps.append(WriteRelease(bounds, other_sinks, at))
                 steps += [MergeMirror(at, bounds.number)] if is_merged else []
             at = bounds.number if is_merged else at
         return steps

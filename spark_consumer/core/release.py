@@ -209,8 +209,8 @@ def compaction_of(
 
 def _sum(sizes: Sequence[int | None]) -> int | None:
     """Return the sum, or None if one of them is not known."""
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    given = [size for size in sizes if size is not None]
+    return sum(given) if len(given) == len(sizes) else None
 
 
 def _equal_parts(weights: Sequence[tuple[int, float]], parts: int) -> tuple[int, ...]:

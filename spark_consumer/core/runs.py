@@ -118,7 +118,7 @@ _WITHIN_S = 600.0
 
 def is_late_write(text: str) -> bool:
     """Whether Spark's text of a failure says that another run has written to Spark's logs."""
-    return any(known in text for known in _TEXTS_OF_SPARK)
+    return any(phrase in text for phrase in _TEXTS_OF_SPARK)
 
 
 class QueryRestarts:

@@ -57,12 +57,12 @@ def reader_schema(versions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     reader = copy.deepcopy(newest)
     fields = _row(reader)["fields"]
     for schema in reversed(earlier):
-        known = {field["name"] for field in fields}
-        fields += [field for field in _row(schema)["fields"] if field["name"] not in known]
+        names = {field["name"] for field in fields}
+        fields += [field for field in _row(schema)["fields"] if field["name"] not in names]
     if alike := names_of_one(field["name"] for field in fields):
         message = "a table has columns whose names differ in case only"
-        where: dict[str, Any] = {"schema": full_name(newest), "columns": alike}
-        raise AmbiguousNames(message, hint=AMBIGUOUS_NAMES_HINT, **where)
+        fields_of_error: dict[str, Any] = {"schema": full_name(newest), "columns": alike}
+        raise AmbiguousNames(message, hint=AMBIGUOUS_NAMES_HINT, **fields_of_error)
     return reader
 
 
@@ -71,7 +71,9 @@ def names_of_one(names: Iterable[str]) -> list[str]:
     alike: dict[str, set[str]] = {}
     for name in names:
         alike.setdefault(folded(name), set()).add(name)
-    return sorted(name for some in alike.values() if len(some) > 1 for name in some)
+    return sorted(
+        name for same_names in alike.values() if len(same_names) > 1 for name in same_names
+    )
 
 
 def row_columns(change_schema: Mapping[str, Any]) -> tuple[str, ...]:

@@ -92,26 +92,26 @@ def count_transactions(
     One in an accepted gap may lack records.
     """
     stated: dict[tuple[int, str], dict[str, int]] = {}
-    others: dict[tuple[int, str], set[int]] = {}
+    contradicting: dict[tuple[int, str], set[int]] = {}
     topics: dict[tuple[int, str], set[str]] = {}
     for commit_us, transaction, sequence, records, topic in changes:
         if commit_us <= after_us:
             continue
         place = (commit_us, transaction)
-        known = stated.setdefault(place, {})
-        if known.setdefault(sequence, records) != records:
-            others.setdefault(place, set()).add(records)
+        of_sequence = stated.setdefault(place, {})
+        if of_sequence.setdefault(sequence, records) != records:
+            contradicting.setdefault(place, set()).add(records)
         topics.setdefault(place, set()).add(topic)
     counts = [
         TransactionCount(
             *place,
-            found=len(known),
+            found=len(of_sequence),
             least=min(numbers),
             most=max(numbers),
             topics=tuple(sorted(topics[place])),
         )
-        for place, known in stated.items()
-        if (numbers := {*known.values(), *others.get(place, ())}) != {len(known)}
+        for place, of_sequence in stated.items()
+        if (numbers := {*of_sequence.values(), *contradicting.get(place, ())}) != {len(of_sequence)}
     ]
     counts = [
         count

@@ -140,8 +140,8 @@ def reads_of_step(step: Step, before: State) -> tuple[SegmentRead, ...]:
             through_us = step.compaction.output.max_us
         case _:
             return ()
-    known = {segment.name: segment for segment in before.segments}
-    unknown = sorted(set(names) - known.keys())
+    segments_by_name = {segment.name: segment for segment in before.segments}
+    unknown = sorted(set(names) - segments_by_name.keys())
     if unknown:
         raise CheckpointMismatch(
             "the plan reads segments that the state does not name",
@@ -149,7 +149,7 @@ def reads_of_step(step: Step, before: State) -> tuple[SegmentRead, ...]:
             batch=before.batch + 1,
             segments=unknown,
         )
-    segments = [known[name] for name in names]
+    segments = [segments_by_name[name] for name in names]
     return reads_of(segments, after_us=after_us, through_us=through_us)
 
 

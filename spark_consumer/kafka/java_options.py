@@ -59,7 +59,7 @@ def java_options(options: Mapping[str, str], *, login: str = NO_LOGIN) -> dict[s
     that do not belong together, and for files that are not there.
     """
     shared = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
-    own = {name: value for name, value in options.items() if name in JAVA_OPTIONS}
+    java_only = {name: value for name, value in options.items() if name in JAVA_OPTIONS}
     if "security.protocol" in shared:
         shared["security.protocol"] = shared["security.protocol"].upper()
     if "sasl.mechanism" in shared:
@@ -68,7 +68,7 @@ def java_options(options: Mapping[str, str], *, login: str = NO_LOGIN) -> dict[s
         # Java's word for none is no word.
         shared["ssl.endpoint.identification.algorithm"] = ""
     logged_in = _login(options) if login == NO_LOGIN else _tokens(login, options)
-    return {**logged_in, **_tls(options), **shared, **own}
+    return {**logged_in, **_tls(options), **shared, **java_only}
 
 
 def _tokens(login: str, options: Mapping[str, str]) -> dict[str, str]:

@@ -151,10 +151,10 @@ def first_records(
     """
     admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
     try:
-        known = admin.list_topics(timeout=_TIMEOUT_S).topics
+        topics = admin.list_topics(timeout=_TIMEOUT_S).topics
         places = [
             TopicPartition(topic, number)
-            for topic, description in sorted(known.items())
+            for topic, description in sorted(topics.items())
             if subscription.names.has_schemas(topic)
             for number in description.partitions
         ]

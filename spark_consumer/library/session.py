@@ -45,7 +45,7 @@ def session(
             f"session: {', '.join(unknown)}: not a setting of Spark",
             hint='Names of Spark\'s settings begin with "spark.", such as spark.driver.memory',
         )
-    own = {name: _text(value) for name, value in settings.items()}
+    texts = {name: _text(value) for name, value in settings.items()}
     require_spark(jars=jars)
     from tidegate.spark_consumer.spark.session import (  # noqa: PLC0415 - pyspark, checked above
         local_session,
@@ -56,10 +56,10 @@ def session(
         packages = ",".join(filter(None, (packages, ICEBERG_PACKAGES)))
         require_iceberg_package(packages=packages, jars=jars)
     if is_submitted():
-        spark = submitted_session(app_name=app_name, settings=own)
+        spark = submitted_session(app_name=app_name, settings=texts)
     else:
         spark = local_session(
-            master=master, packages=packages, jars=jars, app_name=app_name, settings=own
+            master=master, packages=packages, jars=jars, app_name=app_name, settings=texts
         )
     require_session(spark)
     if iceberg:

@@ -42,7 +42,7 @@ def require_option(name: str) -> None:
         plain = name.removeprefix("kafka.")
         hint = f'Give options of the Kafka client as kafka_options={{"{plain}": …}}'
     else:
-        words = {_plain(known): known for known in _OPTIONS}
+        words = {_plain(option): option for option in _OPTIONS}
         close = difflib.get_close_matches(_plain(name), words, n=1, cutoff=0.8)
         hint = f"Did you mean {words[close[0]]}?" if close else _HINT
     raise ConfigError(f"option {name}: unknown setting", hint=hint)

@@ -95,9 +95,9 @@ def _by_table(releases: DataFrame) -> dict[str, Any]:
     if counted.empty or counted.isna().to_numpy().any():
         return {"all tables": releases["rows"].to_numpy()}
     largest = counted.sum().sort_values(ascending=False, kind="stable").index
-    shown, others = list(largest[:_TABLES_SHOWN]), list(largest[_TABLES_SHOWN:])
+    shown, unshown = list(largest[:_TABLES_SHOWN]), list(largest[_TABLES_SHOWN:])
     rows = {name.removeprefix(ROWS_OF): counted[name].to_numpy(dtype="int64") for name in shown}
-    if others:
-        rest = counted[others].sum(axis=1).to_numpy(dtype="int64")
-        rows[f"{len(others)} other tables"] = rest
+    if unshown:
+        rest = counted[unshown].sum(axis=1).to_numpy(dtype="int64")
+        rows[f"{len(unshown)} other tables"] = rest
     return rows

@@ -50,7 +50,7 @@ TRANSACTIONS = "transactions"
 _ROWS_OF_SEVERAL_FILES = 100_000
 """A table with fewer changes in a release gets one file, however many tasks made the release."""
 
-_OF_A_RELEASE = ("release", "ordinal")
+_RELEASE_COLUMNS = ("release", "ordinal")
 
 _Given = TypeVar("_Given", Release, HandedBatch)
 
@@ -175,7 +175,7 @@ def _batch_changes_of_table(topic: str, table: DecodedTable) -> TableRows:
 
 
 def _batch_schema(table: DecodedTable) -> StructType:
-    changes = [field for field in table.schema if field.name not in _OF_A_RELEASE]
+    changes = [field for field in table.schema if field.name not in _RELEASE_COLUMNS]
     return StructType([StructField("batch", LongType()), *changes])
 
 

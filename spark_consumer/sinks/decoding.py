@@ -126,9 +126,9 @@ def decode_stated(rows: DataFrame, topics: Iterable[TopicSchemas]) -> DataFrame:
         for schemas in topics
         for schema_id, writer in writers_of(schemas, schemas.reader_schema)
     }
-    what = "a value of a release has a schema id that the plan does not name: "
+    message = "a value of a release has a schema id that the plan does not name: "
     stated = rows.where(F.col("value").isNotNull()).withColumn(
-        "stated", _by_schema("value", branches, what)["source"]
+        "stated", _by_schema("value", branches, message)["source"]
     )
     return stated.select(
         *rows.columns,
@@ -155,8 +155,8 @@ def _decoded(column: str, schemas: TopicSchemas, reader: Mapping[str, Any]) -> C
     if not branches:  # no row was written yet: only the type is needed
         no_value = F.expr("false"), body_of(column, reader, reader)
         return F.when(*no_value)
-    what = f"a {column} of table {schemas.table} has a schema id that the plan does not name: "
-    return _by_schema(column, branches, what)
+    message = f"a {column} of table {schemas.table} has a schema id that the plan does not name: "
+    return _by_schema(column, branches, message)
 
 
 def body_of(
@@ -171,10 +171,10 @@ def body_of(
     return avro_column(body, writer, {**mode, **_CALENDAR, "avroSchema": json.dumps(reader)})
 
 
-def _by_schema(column: str, branches: Mapping[int, Column], what: str) -> Column:
+def _by_schema(column: str, branches: Mapping[int, Column], message: str) -> Column:
     """Return the branch of the schema id that a framed column names; fail for any other."""
     header = F.expr(f"hex(substring({column}, 1, {HEADER_BYTES}))")
-    chosen = F.raise_error(F.concat(F.lit(what), header))
+    chosen = F.raise_error(F.concat(F.lit(message), header))
     for schema_id, value in branches.items():
         chosen = F.when(begins_with(column, schema_id), value).otherwise(chosen)
     return chosen
@@ -186,8 +186,8 @@ def _origin(schemas: TopicSchemas) -> Column:
     named = F.when(F.col("origin").isNotNull(), F.col("origin")).when(
         token != "", F.xxhash64(token)
     )
-    what = f"a change of table {schemas.table} names no stream partition: its header "
-    return named.otherwise(F.raise_error(F.lit(f"{what}{HEADER_ORIGIN!r} is missing")))
+    message = f"a change of table {schemas.table} names no stream partition: its header "
+    return named.otherwise(F.raise_error(F.lit(f"{message}{HEADER_ORIGIN!r} is missing")))
 
 
 def _captured(side: str, schemas: TopicSchemas) -> Column:
@@ -200,17 +200,17 @@ def _captured(side: str, schemas: TopicSchemas) -> Column:
     values = F.col(f"change.{side}_values")
     newest = row_columns(schemas.reader_schema)
     for schema_id, writer in writers_of(schemas, schemas.reader_schema):
-        known = row_columns(writer)
-        if unknown := [column for column in known if column not in newest]:
+        columns = row_columns(writer)
+        if unknown := [column for column in columns if column not in newest]:
             raise SchemaError(
                 "a writer schema has columns that the reader schema lacks",
                 table=schemas.table,
                 schema_id=schema_id,
                 columns=unknown,
             )
-        if len(known) < len(newest):
+        if len(columns) < len(newest):
             older = begins_with("value", schema_id) & named.isNull() & values.isNotNull()
-            spelled = F.array(*(F.lit(column) for column in known))
+            spelled = F.array(*(F.lit(column) for column in columns))
             named = F.when(older, spelled).otherwise(named)
     return named
 

@@ -118,17 +118,17 @@ class Manifest:
 
         Raises SchemaError if they have different ones.
         """
-        found = {
+        releases = {
             self.release if version.release is None else version.release
             for sinks in self.tables.values()
             for sink, version in sinks.items()
             if sink in MIRRORS
         }
-        if len(found) > 1:
+        if len(releases) > 1:
             message = "a manifest names mirrors of different releases"
-            mirrors = sorted(map(str, found))
+            mirrors = sorted(map(str, releases))
             raise SchemaError(message, hint=_HINT, release=self.release, mirrors=mirrors)
-        return next(iter(found), None)
+        return next(iter(releases), None)
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Manifest:
@@ -148,8 +148,8 @@ class Manifest:
 
     def versions(self, sink: str) -> dict[str, int]:
         """Return the version of each table of a sink."""
-        found = ((table, sinks.get(sink)) for table, sinks in self.tables.items())
-        return {table: version.version for table, version in found if version is not None}
+        versions = ((table, sinks.get(sink)) for table, sinks in self.tables.items())
+        return {table: version.version for table, version in versions if version is not None}
 
     def content(self) -> dict[str, Any]:
         """Return what `of` reads, for JSON, without unknown numbers of rows, and without zeros."""
@@ -157,7 +157,7 @@ class Manifest:
         begin_us = self.complete_from_us
         mismatches: dict[str, Any] = {}
         if self.mismatches:
-            listed = [dict(one) for one in self.first_mismatches]
+            listed = [dict(mismatch) for mismatch in self.first_mismatches]
             mismatches = {"mismatches": self.mismatches, "first_mismatches": listed}
         return {
             **copies,
@@ -215,9 +215,9 @@ def newest_manifest(files: JsonFiles, *, watermark_us: int) -> Manifest | None:
     """
     while True:
         first = first_manifest(files)
-        found = _search(files, first, watermark_us=watermark_us)
+        manifest = _search(files, first, watermark_us=watermark_us)
         if first_manifest(files) == first:
-            return found
+            return manifest
 
 
 def _search(files: JsonFiles, first: int, *, watermark_us: int) -> Manifest | None:

@@ -36,7 +36,7 @@ def write_release(
     sinks: Iterable[Sink],
     output: ManifestWriter,
     complete_from_us: int | None = None,
-    behind: tuple[Sequence[MergingSink], int] | None = None,
+    waiting_mirrors: tuple[Sequence[MergingSink], int] | None = None,
     mismatches: int = 0,
     first_mismatches: Iterable[Mismatch] = (),
     gaps: Iterable[PartitionGap] = (),
@@ -44,7 +44,7 @@ def write_release(
 ) -> Iterator[str]:
     """Write a release and its manifest; yields the name of each step before the step.
 
-    `behind` are mirrors that do not take this release, and the release that they have.
+    `waiting_mirrors` are mirrors that do not take this release, and the release that they have.
     `mismatches` is how many contradictions it is written with, `gaps` what the output lacks.
     `settings_of` sets what a sink's session has while it writes.
 
@@ -59,14 +59,14 @@ def write_release(
             written = _standing_at(release.number, written)
         _add(tables, sink.name, written)
     yield "manifest"
-    if behind is not None:
-        mirrors, stands_at = behind
-        schemas = [one.schemas for one in release.tables.values()]
-        known = read_manifest(output, release.number)
+    if waiting_mirrors is not None:
+        mirrors, stands_at = waiting_mirrors
+        schemas = [table.schemas for table in release.tables.values()]
+        manifest_before = read_manifest(output, release.number)
         for mirror in mirrors:
             # A replay does not go back to an older cut than the manifest names already.
-            if known is not None and (known.mirror_release or 0) > stands_at:
-                versions = _versions_of(mirror.name, known)
+            if manifest_before is not None and (manifest_before.mirror_release or 0) > stands_at:
+                versions = _versions_of(mirror.name, manifest_before)
             else:
                 versions = _standing_at(stands_at, mirror.versions(stands_at, schemas))
             _add(tables, mirror.name, versions)
@@ -81,7 +81,7 @@ def write_release(
         copies=release.copies,
         complete_from_us=complete_from_us,
         mismatches=mismatches,
-        first_mismatches=tuple(one.content() for one in first_mismatches),
+        first_mismatches=tuple(mismatch.content() for mismatch in first_mismatches),
         gaps=tuple(gaps),
     )
     write_manifest(output, manifest)
@@ -103,15 +103,19 @@ def merge_mirrors(
     for mirror in mirrors:
         yield f"sink-{mirror.name}"
         manifest = _manifest_of(step, output)
-        known = {name: one for name, one in topics.items() if one.table in manifest.tables}
+        schemas = {
+            name: topic_schemas
+            for name, topic_schemas in topics.items()
+            if topic_schemas.table in manifest.tables
+        }
         after = _NOTHING if mirror.name in step.joining else step.after
         if after < step.through:
             through_us = manifest.through_us
             versions = mirror.merge(
-                Merge(plan.query_id, plan.batch, after, step.through, through_us, tables=known)
+                Merge(plan.query_id, plan.batch, after, step.through, through_us, tables=schemas)
             )
         else:  # it has the release already, and another one joins it
-            versions = mirror.versions(step.through, known.values())
+            versions = mirror.versions(step.through, schemas.values())
         _add(merged, mirror.name, _standing_at(step.through, versions))
     yield "manifest"
     manifest = _manifest_of(step, output)
@@ -136,14 +140,14 @@ def merging_sinks(sinks: Iterable[Sink], names: Collection[str]) -> list[Merging
     Raises InvariantViolation if there is none, or if one takes one release at a time only.
     """
     mirrors = [sink for sink in sinks if sink.name in MIRRORS and sink.name in names]
-    found = [sink for sink in mirrors if isinstance(sink, MergingSink)]
-    if not found or len(found) < len(mirrors):
+    merging = [sink for sink in mirrors if isinstance(sink, MergingSink)]
+    if not merging or len(merging) < len(mirrors):
         raise InvariantViolation(
             "a mirror does not take several releases at once",
             sinks=names,
             mirrors=[sink.name for sink in mirrors],
         )
-    return found
+    return merging
 
 
 def _add(

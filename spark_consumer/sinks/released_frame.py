@@ -42,7 +42,7 @@ KAFKAS_ORDER = ("topic_partition", "offset")
 """The columns that a batch's rows are sorted by."""
 
 _VARIANTS = ("key", "new_values", "old_values")
-_OF_A_CHANGE = (
+_CHANGE_FIELDS = (
     "ordinal",
     "table",
     "record_sequence",
@@ -157,7 +157,7 @@ def _require_rows(release: Release) -> None:
 def _grouped(changes: DataFrame, *, rows: int) -> DataFrame:
     grouped = changes.groupBy("release", "commit_timestamp", "server_transaction_id").agg(
         F.min("ordinal").alias("first_ordinal"),
-        F.collect_list(F.struct(*_OF_A_CHANGE)).alias("changes"),
+        F.collect_list(F.struct(*_CHANGE_FIELDS)).alias("changes"),
     )
     transactions = grouped.select(
         "release",
@@ -193,7 +193,7 @@ def _as_json(table: AnyTable) -> DataFrame:
     columns = {"table": F.lit(table.schemas.table)} | {
         name: F.to_json(name, _JSON) for name in _VARIANTS
     }
-    names = ("release", "commit_timestamp", "server_transaction_id", *_OF_A_CHANGE)
+    names = ("release", "commit_timestamp", "server_transaction_id", *_CHANGE_FIELDS)
     return table.frame.select(*(columns.get(name, F.col(name)).alias(name) for name in names))
 
 

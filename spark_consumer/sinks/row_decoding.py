@@ -72,13 +72,13 @@ class RowDecoder:
         newest = row_columns(schemas.reader_schema)
         self._older_columns: dict[int, list[str]] = {}
         for schema_id, writer in self._values.writers.items():
-            known = row_columns(writer)
-            if unknown := [column for column in known if column not in newest]:
+            columns = row_columns(writer)
+            if unknown := [column for column in columns if column not in newest]:
                 message = "a writer schema has columns that the reader schema lacks"
                 table = schemas.table
                 raise SchemaError(message, table=table, schema_id=schema_id, columns=unknown)
-            if len(known) < len(newest):
-                self._older_columns[schema_id] = list(known)
+            if len(columns) < len(newest):
+                self._older_columns[schema_id] = list(columns)
 
     def decoded(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a change as `decode_rows` does; raises UndecodableRecord."""

@@ -116,10 +116,10 @@ def _nullable(kind: DataType) -> DataType:
 
 def lacks_columns(have: StructType, want: StructType, *, table: str, above: str = "") -> bool:
     """Return whether a field of `want` is missing in `have`; raises SchemaError on another type."""
-    known = {field.name.lower(): field.dataType for field in have}
+    types = {field.name.lower(): field.dataType for field in have}
     missing = False
     for field in want:
-        kind = known.get(field.name.lower())
+        kind = types.get(field.name.lower())
         if kind is None:
             missing = True
         elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
@@ -144,10 +144,10 @@ def as_type(rows: DataFrame, want: StructType) -> DataFrame:
 
 def _fields(have: StructType, want: StructType, above: Column | None = None) -> list[Column]:
     """Return columns that make rows of one type from rows of another, field by field by name."""
-    known = {field.name: field.dataType for field in have}
+    types = {field.name: field.dataType for field in have}
     columns = []
     for field in want:
-        kind, wanted = known.get(field.name), field.dataType
+        kind, wanted = types.get(field.name), field.dataType
         value = F.col(quoted(field.name)) if above is None else above.getField(field.name)
         if kind is None:
             value = F.lit(None).cast(wanted)

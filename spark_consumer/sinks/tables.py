@@ -57,8 +57,8 @@ def named_refusals(topic: str) -> Iterator[None]:
                 ),
                 topic=topic,
             ) from failure
-        found = _CONSTRAINT.search(text)
-        if found is None:
+        match = _CONSTRAINT.search(text)
+        if match is None:
             raise
         raise ConfigError(
             "a constraint on a table of the output refuses a row of a release",
@@ -67,7 +67,7 @@ def named_refusals(topic: str) -> Iterator[None]:
                 "a sink writes whatever rows the source has"
             ),
             topic=topic,
-            constraint=found[1],
+            constraint=match[1],
         ) from failure
 
 

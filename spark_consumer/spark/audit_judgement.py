@@ -130,7 +130,7 @@ def _state(scope: AuditScope) -> Column:
 
 def _fault_of_pair() -> Column:
     """Return the fault, `_PUT_BACK` where changes may have been put back, or null."""
-    expected, found = F.col("expected_mods"), F.col("found_mods")
+    expected, released = F.col("expected_mods"), F.col("found_mods")
     # A change that was put back is not in the totals, and nothing in its row says what it is.
     most = expected + F.col("parked")
     is_judged = F.col("state") == Verdict.PROVED.value
@@ -138,11 +138,11 @@ def _fault_of_pair() -> Column:
     other_values = F.col("expected.value_bytes") != F.col("found.value_bytes")
     return (
         F.when(F.col("state").isNull(), Fault.NOT_ANNOUNCED.value)
-        .when(is_judged & (found < expected), Fault.MISSING.value)
-        .when(is_judged & (found > most), Fault.TOO_MANY.value)
-        .when(is_judged & (found == expected) & other_changes, Fault.OTHER_CHANGES.value)
+        .when(is_judged & (released < expected), Fault.MISSING.value)
+        .when(is_judged & (released > most), Fault.TOO_MANY.value)
+        .when(is_judged & (released == expected) & other_changes, Fault.OTHER_CHANGES.value)
         .when(F.col("found.altered") > 0, Fault.ALTERED.value)
-        .when(is_judged & (found > expected), _PUT_BACK)
+        .when(is_judged & (released > expected), _PUT_BACK)
         .when(is_judged & other_values, Fault.OTHER_VALUES.value)
     )
 

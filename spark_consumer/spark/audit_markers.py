@@ -80,10 +80,10 @@ def under_their_tables(markers: Markers, names: TopicNames, tables: Iterable[str
 
     A changelog has the rows of both: a stream partition has written to one of them.
     """
-    own = {names.data(beside(table)): names.data(table) for table in tables}
+    data_topics = {names.data(beside(table)): names.data(table) for table in tables}
     topic = F.col("topic")
-    for other, data_topic in own.items():
-        topic = F.when(F.col("topic") == other, data_topic).otherwise(topic)
+    for second_topic, data_topic in data_topics.items():
+        topic = F.when(F.col("topic") == second_topic, data_topic).otherwise(topic)
     return replace(markers, totals=markers.totals.withColumn("topic", topic))
 
 

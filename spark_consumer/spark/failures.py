@@ -70,8 +70,8 @@ def name_failure(
             continue
     try:
         require_storage(failure)
-    except UnreachableError as found:
-        return found
+    except UnreachableError as named_error:
+        return named_error
     return failure
 
 

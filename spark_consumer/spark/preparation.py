@@ -267,7 +267,9 @@ def begin(
     files.note_start(begin_us)
     if begin_us is not None:
         cut = sorted(
-            topic for topic, of in kept.items() if any(first.offset for first in of.values())
+            topic
+            for topic, partitions in kept.items()
+            if any(first.offset for first in partitions.values())
         )
         log.warning("the beginning is missing", complete_from_us=begin_us, topics=cut)
 

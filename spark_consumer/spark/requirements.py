@@ -193,10 +193,10 @@ def require_iceberg_package(*, packages: str, jars: str) -> None:
 
 
 def _no_runtime(line: SparkLine) -> ConfigError:
-    others = [line.minor for line in SPARK_LINES if line.iceberg]
+    minors = [line.minor for line in SPARK_LINES if line.iceberg]
     return ConfigError(
         f"Iceberg has no runtime for Spark {line.minor} yet, which the sinks iceberg_… need",
-        hint=f"Use Spark {' or '.join(others)}, or name a runtime of your own in packages or jars",
+        hint=f"Use Spark {' or '.join(minors)}, or name a runtime of your own in packages or jars",
         spark=line.minor,
     )
 
@@ -305,6 +305,6 @@ def hide_logins(spark: SparkSession) -> None:
     Spark's Kafka source takes its login as an option, and a plan's text (explain, the UI, the event
     log) shows the options of a source.
     """
-    known = spark.conf.get(SETTING, "") or ""
-    if _LOGINS not in known:
-        spark.conf.set(SETTING, f"{known}|{_LOGINS}" if known else _LOGINS)
+    pattern = spark.conf.get(SETTING, "") or ""
+    if _LOGINS not in pattern:
+        spark.conf.set(SETTING, f"{pattern}|{_LOGINS}" if pattern else _LOGINS)

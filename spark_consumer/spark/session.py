@@ -51,31 +51,31 @@ def held_back() -> Iterator[None]:
     lines, of other threads, are passed on at once.
     """
     try:
-        own = os.dup(_STANDARD_ERROR)
+        standard_error = os.dup(_STANDARD_ERROR)
     except OSError:  # closed
         yield
         return
     read, write = os.pipe()
     os.dup2(write, _STANDARD_ERROR)
     os.close(write)
-    lines, has_ended = _Lines(own), threading.Event()
+    lines, has_ended = _Lines(standard_error), threading.Event()
 
     def copy() -> None:
         lines.copy(read)
         has_ended.wait()
-        os.close(own)
+        os.close(standard_error)
 
     copying = threading.Thread(target=copy, name="java-lines", daemon=True)
     copying.start()
     try:
         yield
     except BaseException:
-        os.dup2(own, _STANDARD_ERROR)
+        os.dup2(standard_error, _STANDARD_ERROR)
         lines.wait(_LAST_LINES_S)
         lines.show()
         raise
     else:
-        os.dup2(own, _STANDARD_ERROR)
+        os.dup2(standard_error, _STANDARD_ERROR)
         lines.drop()
     finally:
         has_ended.set()

@@ -242,7 +242,7 @@ def test_delta_rs_reads_what_each_engine_wrote_and_a_small_release_finds_it(tabl
     for kind, value in POSITIONS:
         if kind in KEYS:
             name = KEYS[kind]
-            rows = opened.found(name, opened.values(name, [value]), ["id", f"a_{name}"])
+            rows = opened.find_rows(name, opened.values(name, [value]), ["id", f"a_{name}"])
             if sorted(rows["id"].to_pylist()) != holders(kind, value):
                 missed.append((kind, value))
     assert missed == []
@@ -271,7 +271,7 @@ def test_delta_rs_merges_by_each_type_what_each_engine_wrote(table, tmp_path):
             commit=commit(),
         )
         found = DirectTable(path)
-        seen = found.found("seen", found.values("seen", [1]), ["id"])["id"].to_pylist()
+        seen = found.find_rows("seen", found.values("seen", [1]), ["id"])["id"].to_pylist()
         if sorted(seen) != sorted(row["id"] for row in EVERY):
             missed.append((kind, sorted(seen)))
     assert missed == []
@@ -349,7 +349,7 @@ def test_partitions_are_equal_for_both_engines_in_turns(spark, tmp_path):
     table = DirectTable(path)
     for kind, values in PARTITIONS.items():
         for value in dict.fromkeys(values):
-            rows = table.found(kind, table.values(kind, [value]), table.schema.names)
+            rows = table.find_rows(kind, table.values(kind, [value]), table.schema.names)
             wanted = [row for row in expected if row[kind] == value]
             assert plain(rows.to_pylist()) == plain(wanted), (kind, value)
 

@@ -196,19 +196,19 @@ def _mirror_cut(
 
 def _require_version(log: CommitLog | None, manifest: Manifest, named: TableVersion) -> None:
     stands_at = manifest.release if named.release is None else named.release
-    found = [] if log is None else [c for c in log.commits if c.release <= stands_at]
+    commits = [] if log is None else [c for c in log.commits if c.release <= stands_at]
     if log is not None and not log.knows_after(stands_at):
         # Delta has deleted the commit; the table itself still says which release it holds.
         holds = log.newest_release
         is_known = bool(log.commits) or holds <= stands_at or holds == manifest.release
         if log.head >= named.version and is_known:
             return
-    if not found or found[-1].version != named.version:
+    if not commits or commits[-1].version != named.version:
         raise _unproven(
             "the history of a table does not have the version that the newest manifest names",
             table=named.path,
             version=named.version,
-            found=found[-1].version if found else None,
+            found=commits[-1].version if commits else None,
             release=manifest.release,
         )
 
@@ -228,9 +228,9 @@ def _begun(manifest: Manifest, ahead: set[tuple[int, int | None]]) -> int | None
     """Return the end of the one release that the tables have begun after the manifest's."""
     if not ahead:
         return None
-    (release, through_us), *others = sorted(ahead, key=str)
+    (release, through_us), *further = sorted(ahead, key=str)
     follows = release == manifest.release + 1
-    if others or not follows or through_us is None or through_us <= manifest.through_us:
+    if further or not follows or through_us is None or through_us <= manifest.through_us:
         raise _unproven(
             "the tables hold releases that no manifest names",
             release_in_manifest=manifest.release,
@@ -240,8 +240,8 @@ def _begun(manifest: Manifest, ahead: set[tuple[int, int | None]]) -> int | None
 
 
 def _sinks_of(manifest: Manifest) -> tuple[str, ...]:
-    found = {sink: None for sinks in manifest.tables.values() for sink in sinks}
-    names = [sink for sink in found if sink in _PROVING]
+    sinks_in_manifest = {sink: None for sinks in manifest.tables.values() for sink in sinks}
+    names = [sink for sink in sinks_in_manifest if sink in _PROVING]
     if not names:
         raise _unproven("the newest manifest names no Delta table", release=manifest.release)
     return tuple(names)

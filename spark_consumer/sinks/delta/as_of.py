@@ -95,15 +95,15 @@ def as_of(
 
 
 def _of_iceberg(spark: SparkSession, files: Storage, manifest: Manifest) -> dict[str, DataFrame]:
-    found = {}
+    frames = {}
     for table, sinks in manifest.tables.items():
-        one = sinks.get(ICEBERG_MIRROR)
-        if one is not None:
-            reader = spark.read.format("iceberg").option("versionAsOf", one.version)
+        mirror = sinks.get(ICEBERG_MIRROR)
+        if mirror is not None:
+            reader = spark.read.format("iceberg").option("versionAsOf", mirror.version)
             # A table of a catalog of the session's own is there under its name, which is quoted.
-            path = one.path if one.path.startswith("`") else files.path(one.path)
-            found[table] = reader.load(path)
-    return found
+            path = mirror.path if mirror.path.startswith("`") else files.path(mirror.path)
+            frames[table] = reader.load(path)
+    return frames
 
 
 def _versions(
@@ -113,7 +113,7 @@ def _versions(
 
     Raises ReleaseVacuumed if a run has deleted files that one of them had then.
     """
-    kept, found = kept_versions(files), {}
+    kept, versions = kept_versions(files), {}
     for table, sinks in manifest.tables.items():
         mirror = sinks.get("mirror")
         if mirror is None:
@@ -134,8 +134,8 @@ def _versions(
                 version=mirror.version,
                 kept_from_version=whole.same_since,
             )
-        found[table] = mirror.path, mirror.version if version is None else version
-    return found
+        versions[table] = mirror.path, mirror.version if version is None else version
+    return versions
 
 
 def _without_release(files: Storage, *, output: str, time_us: int) -> ConfigError:
@@ -156,12 +156,12 @@ def microseconds(time: datetime | int | str) -> int:
     """Return a time as `as_of` takes it in microseconds since 1970; raises ConfigError."""
     if isinstance(time, int):
         return time
-    found = _parsed(time) if isinstance(time, str) else time
-    if found.tzinfo is None:
+    instant = _parsed(time) if isinstance(time, str) else time
+    if instant.tzinfo is None:
         raise ConfigError(
-            "time: there is no time zone", hint=f"Give one {_WITH_ZONE}", time=found.isoformat()
+            "time: there is no time zone", hint=f"Give one {_WITH_ZONE}", time=instant.isoformat()
         )
-    return (found - _EPOCH) // timedelta(microseconds=1)
+    return (instant - _EPOCH) // timedelta(microseconds=1)
 
 
 def _parsed(text: str) -> datetime:

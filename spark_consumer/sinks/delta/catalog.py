@@ -93,15 +93,15 @@ class CatalogNames:
         try:
             if not DeltaTable.isDeltaTable(self._spark, address):
                 return
-            found = location_of(self._spark, name)
-            if found is None:
-                where = text_literal(address)
+            location = location_of(self._spark, name)
+            if location is None:
+                text = text_literal(address)
                 create = (
-                    f"CREATE TABLE IF NOT EXISTS {quoted_name(name)} USING DELTA LOCATION {where}"
+                    f"CREATE TABLE IF NOT EXISTS {quoted_name(name)} USING DELTA LOCATION {text}"
                 )
                 self._spark.sql(create)
                 # Another run may have made the name at the same time, for another output.
-                found = location_of(self._spark, name)
+                location = location_of(self._spark, name)
         except (PySparkException, Py4JJavaError) as error:
             raise _refused(
                 "catalog: the table cannot be registered",
@@ -110,7 +110,7 @@ class CatalogNames:
                 name=name,
                 location=address,
             ) from error
-        if found is None or plain_location(found) != plain_location(address):
+        if location is None or plain_location(location) != plain_location(address):
             raise ConfigError(
                 "catalog: the name is taken",
                 hint=(
@@ -118,7 +118,7 @@ class CatalogNames:
                     "complete up to the release before"
                 ),
                 name=name,
-                found=found or "no location",
+                found=location or "no location",
                 expected=address,
             )
         self._registered.add((sink, table))
@@ -135,8 +135,8 @@ def location_of(spark: SparkSession, name: str) -> str | None:
         return None
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED {quoted_name(name)}").collect()
     # What describes the table comes after its columns, and one of these may be called Location.
-    found = [row["data_type"] for row in rows if row["col_name"] == "Location"]
-    return str(found[-1]) if found else ""
+    locations = [row["data_type"] for row in rows if row["col_name"] == "Location"]
+    return str(locations[-1]) if locations else ""
 
 
 def plain_location(location: str) -> str:
@@ -205,8 +205,8 @@ def _locations(spark: SparkSession, schema: str) -> list[str]:
         rows = spark.sql(f"SHOW TABLE EXTENDED IN {quoted_name(schema)} LIKE '*'").collect()
     except (PySparkException, Py4JJavaError):
         return []  # no catalog of this name
-    found = (_LOCATION.search(row["information"]) for row in rows)
-    return [one[1].strip() for one in found if one is not None]
+    matches = (_LOCATION.search(row["information"]) for row in rows)
+    return [match[1].strip() for match in matches if match is not None]
 
 
 def named(sink: Sink, names: CatalogNames, *, output: Storage) -> Sink:

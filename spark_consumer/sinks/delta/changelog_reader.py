@@ -89,9 +89,9 @@ class ChangelogReader:
             _require(len(few.changes), expected, schemas, merge)
             return few
         frame = self._frame(schemas, merge)
-        found = frame.select("release").count()
-        _require(found, expected, schemas, merge)
-        return DecodedTable(self._spark, lambda: frame, found, schemas)
+        count = frame.select("release").count()
+        _require(count, expected, schemas, merge)
+        return DecodedTable(self._spark, lambda: frame, count, schemas)
 
     def _few(
         self, schemas: TopicSchemas, merge: Merge, expected: int | None
@@ -101,12 +101,12 @@ class ChangelogReader:
         if direct is None or expected is None or expected > direct.rows_max:
             return None
         path = f"{CHANGELOG}/{schemas.table}"
-        found = direct.changes(path, after=merge.after, through=merge.through)
-        if found is None:
+        rows = direct.changes(path, after=merge.after, through=merge.through)
+        if rows is None:
             return None
         changes = [
             {**row, "ordinal": _place(row["release"] - merge.after - 1, row["ordinal"])}
-            for row in found
+            for row in rows
         ]
         changes.sort(key=lambda row: row["ordinal"])
         frame = lambda: self._frame(schemas, merge)  # noqa: E731 - a callback
@@ -141,15 +141,15 @@ def _place(release: int, ordinal: int) -> int:
 
 def _rows_added(commits: Sequence[WrittenCommit]) -> int | None:
     """Return how many rows the commits have added, None if one of them does not say."""
-    found = [
+    counts = [
         next((commit.metrics[name] for name in _ROWS_ADDED if name in commit.metrics), None)
         for commit in commits
     ]
-    return None if None in found else sum(int(rows or 0) for rows in found)
+    return None if None in counts else sum(int(rows or 0) for rows in counts)
 
 
-def _require(found: int, expected: int | None, schemas: TopicSchemas, merge: Merge) -> None:
-    if expected is None or found == expected:
+def _require(rows: int, expected: int | None, schemas: TopicSchemas, merge: Merge) -> None:
+    if expected is None or rows == expected:
         return
     raise ChangesNotConserved(
         "the changelog does not hold the changes that the mirror has yet to take",
@@ -157,6 +157,6 @@ def _require(found: int, expected: int | None, schemas: TopicSchemas, merge: Mer
         table=schemas.table,
         after_release=merge.after,
         through_release=merge.through,
-        rows=found,
+        rows=rows,
         expected=expected,
     )

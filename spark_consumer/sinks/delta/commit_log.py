@@ -188,16 +188,16 @@ class CommitLog:
 
     def require_present(self) -> None:
         """Raise TableMissing if the table lacks a version that was read, and what `load` raises."""
-        known = self._head
-        if not self.exists or self._history.commit(known) is not None:
+        head = self._head
+        if not self.exists or self._history.commit(head) is not None:
             return
         self.load()  # Delta may have deleted the commit's file, as one of an old version
-        if self._head < known:
+        if self._head < head:
             raise TableMissing(
                 "a table of the output was deleted while the run used it",
                 hint=_MISSING,
                 table=self.path,
-                version=known,
+                version=head,
             )
 
     def require_version(self, version: int, *, release: int, stands_at: int | None = None) -> None:
@@ -207,12 +207,12 @@ class CommitLog:
         the time when the table's log has no commit of it any more.
         """
         if self._head < version:
-            found = None if self._head < 0 else self._head
+            head = None if self._head < 0 else self._head
             raise TableMissing(
                 "a table of the output was deleted, or replaced by an older copy",
                 hint=_MISSING,
                 table=self.path,
-                version=found,
+                version=head,
                 version_in_manifest=version,
                 release=release,
             )
@@ -248,18 +248,18 @@ class CommitLog:
         deleted the commit, it is the table's newest one, without metrics.
         """
         self._reach_back(commit.release)
-        for known in reversed(self._written):
-            if known.release == commit.release and known.through_us is not None:
-                if known.through_us != commit.through_us:
+        for written in reversed(self._written):
+            if written.release == commit.release and written.through_us is not None:
+                if written.through_us != commit.through_us:
                     raise ConfigError(
                         "a table holds this release with other bounds",
                         hint=_ANOTHER_TABLE,
                         table=self.path,
                         release=commit.release,
-                        through_us_in_table=known.through_us,
+                        through_us_in_table=written.through_us,
                         through_us=commit.through_us,
                     )
-                return known
+                return written
         if self.knows_after(commit.release):
             return None
         number = self._newest_number()
@@ -284,7 +284,7 @@ class CommitLog:
     def find_version(self, release: int) -> int | None:
         """Return the version at a release, or None if the table was created after it."""
         self._reach_back(release)
-        place = bisect_right([known.release for known in self._written], release)
+        place = bisect_right([written.release for written in self._written], release)
         if place:
             return self._written[place - 1].version
         return None if self.knows_after(release) else self._version_without_commit(release)
@@ -305,7 +305,7 @@ class CommitLog:
         Delta deletes the oldest commits first, once they are older than the log's retention.
         """
         self._reach_back(release)
-        return not self._oldest or any(known.release <= release for known in self._written)
+        return not self._oldest or any(written.release <= release for written in self._written)
 
     def carriers(self, *, after: int, through: int) -> tuple[WrittenCommit, ...]:
         """Return the commits that carry rows of the releases after `after` up to `through`.
@@ -314,9 +314,9 @@ class CommitLog:
         """
         self._reach_back(after)
         return tuple(
-            known
-            for known in self._written
-            if after < known.release <= through and known.through_us is not None
+            written
+            for written in self._written
+            if after < written.release <= through and written.through_us is not None
         )
 
     def has_adopted_since(self, version: int) -> bool:
@@ -333,10 +333,10 @@ class CommitLog:
             self._refuse_writer(min(numbers), version=self._head)
         return numbers.get(self._query_id)
 
-    def _refuse_writer(self, query_id: str, **where: object) -> NoReturn:
+    def _refuse_writer(self, query_id: str, **fields: object) -> NoReturn:
         message = "a table holds commits of another writer"
         hint = _LOST_CHECKPOINT
-        raise ConfigError(message, hint=hint, table=self.path, **where, query_id=query_id)
+        raise ConfigError(message, hint=hint, table=self.path, **fields, query_id=query_id)
 
     def _refuse(self, commit: TableCommit) -> NoReturn:
         raise ForeignChange(
@@ -352,21 +352,21 @@ class CommitLog:
             self.load(limit=None)
 
     def _take(self, commit: TableCommit) -> None:
-        ours = _stated(commit.operation, commit.user_metadata)
-        if ours is None:
+        statement = _stated(commit.operation, commit.user_metadata)
+        if statement is None:
             if not commit.is_harmless:
                 self.foreign.append(commit)
             return
-        if (ours["query_id"], ours["sink"]) != (self._query_id, self._sink):
+        if (statement["query_id"], statement["sink"]) != (self._query_id, self._sink):
             self._refuse_writer(
-                ours["query_id"], version=commit.version, operation=commit.operation
+                statement["query_id"], version=commit.version, operation=commit.operation
             )
-        if (adopted := ours.get("adopts")) is not None:
+        if (adopted := statement.get("adopts")) is not None:
             self.foreign = [change for change in self.foreign if change.version > adopted]
             self._adopted = max(self._adopted, adopted)
             return
-        through_us = ours.get("through_us")
-        release = ours["release"] if through_us is not None else ours["prepares"]
+        through_us = statement.get("through_us")
+        release = statement["release"] if through_us is not None else statement["prepares"]
         if self._written:
             last = self._written[-1]
             follows = release > last.release or (
@@ -390,5 +390,7 @@ def _stated(operation: str, user_metadata: str | None) -> dict[str, Any] | None:
     inner = outer.get("tidegate") if isinstance(outer, dict) else None
     if not isinstance(inner, dict):
         return None
-    is_ours = any(what in inner and operation in _STATED_WITH[what] for what in _STATED_WITH)
-    return inner if is_ours else None
+    is_stated_commit = any(
+        kind in inner and operation in _STATED_WITH[kind] for kind in _STATED_WITH
+    )
+    return inner if is_stated_commit else None

@@ -100,11 +100,11 @@ class TableLayout:
         setting: str, columns: Mapping[str, Sequence[str]], table: str, schema: StructType
     ) -> tuple[str, ...]:
         wanted = tuple(columns.get(table, ()))
-        kinds = {one.name: one.dataType.typeName() for one in schema}
+        kinds = {column.name: column.dataType.typeName() for column in schema}
         for name in wanted:
             if name not in kinds or kinds[name] in _NESTED:
                 message = f"{setting}: a table cannot be laid out by this column"
-                plain = sorted(one for one, kind in kinds.items() if kind not in _NESTED)
+                plain = sorted(column for column, kind in kinds.items() if kind not in _NESTED)
                 raise ConfigError(
                     message,
                     hint="Name one of its columns that is neither an array nor missing",
@@ -174,9 +174,9 @@ def refuse_lost_texts(
     ]
     names = list(values)
     if room is not None and len(partitions) > 1:
-        others = _NULL_FOLDER_BYTES * (len(partitions) - len(values))
+        null_bytes = _NULL_FOLDER_BYTES * (len(partitions) - len(values))
         all_texts = " + ".join(f"coalesce({sql}, {_NULL_FOLDER_BYTES})" for sql in sizes.values())
-        lost.append(f"{all_texts} + {others} > {room}")
+        lost.append(f"{all_texts} + {null_bytes} > {room}")
         names.append(", ".join(partitions))
     (counts,) = rows.selectExpr(*(f"count_if({sql})" for sql in lost)).collect()
     for column, count in zip(names, counts, strict=True):

@@ -53,8 +53,8 @@ class DeltaHistory:
     def _described(self, row: Row) -> TableCommit:
         """Return a commit of the history; what others have changed is in its file only."""
         version, operation, metadata = row["version"], row["operation"], row["userMetadata"]
-        is_ours = is_stated(operation, metadata)
-        if not is_ours and (of_file := self.commit(version)) is not None:
+        is_stated_commit = is_stated(operation, metadata)
+        if not is_stated_commit and (of_file := self.commit(version)) is not None:
             return of_file
         return TableCommit(version, operation, metadata, row["operationMetrics"] or {})
 
@@ -103,8 +103,8 @@ def newest_numbers(spark: SparkSession, files: Storage, sink: str) -> dict[str, 
                 frames.append(reader.load(paths).select("txn.appId", "txn.version"))
         if not frames:
             return {}
-        found = frames[0].unionByName(frames[-1]) if len(frames) > 1 else frames[0]
-        rows = found.where(found["appId"].endswith(f"/{sink}")).collect()
+        transactions = frames[0].unionByName(frames[-1]) if len(frames) > 1 else frames[0]
+        rows = transactions.where(transactions["appId"].endswith(f"/{sink}")).collect()
     # A writer's numbers ascend.
     return {
         row["appId"].removesuffix(f"/{sink}"): int(row["version"])

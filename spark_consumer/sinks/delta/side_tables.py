@@ -125,8 +125,8 @@ class DeltaLateEvents:
         Returns how many of the release the table has.
         """
         rows: DataFrame | None = None
-        for found in _late_events(release):
-            rows = found if rows is None else rows.unionByName(found)
+        for late in _late_events(release):
+            rows = late if rows is None else rows.unionByName(late)
         if rows is None:
             return 0
         return append_once(
@@ -162,9 +162,9 @@ def _late_events(release: Release) -> Iterator[DataFrame]:
             if ordinals:
                 yield _named(table.frame.where(F.col("ordinal").isin(ordinals)), table, release)
             continue
-        found = _named(_changes(table.frame, columns), table, release).where(_is_late())
-        if not found.isEmpty():
-            yield found
+        late = _named(_changes(table.frame, columns), table, release).where(_is_late())
+        if not late.isEmpty():
+            yield late
 
 
 def _changes(frame: DataFrame, columns: Collection[str]) -> DataFrame:

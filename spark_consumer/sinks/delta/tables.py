@@ -153,13 +153,13 @@ class SinkTables(LoggedTables):
 
         Batches ascend, so that version has every change of the release, and younger ones too.
         """
-        found = {}
+        versions = {}
         for table in (given.schemas.table for given in release.tables.values()):
             log = self.log(spark, table)
             version = log.find_version(release.batch) if log.exists else None
             if version is not None:
-                found[table] = TableVersion(self.path(table), version)
-        return found
+                versions[table] = TableVersion(self.path(table), version)
+        return versions
 
     def columns(self, spark: SparkSession, table: str) -> tuple[str, ...]:
         """Return the names of a table's columns, none if it does not exist."""

@@ -91,8 +91,8 @@ class BegunReleases:
 
         Raises ConfigError.
         """
-        found = map(_RECORD.fullmatch, self._output.names(self._folder))
-        numbers = sorted(int(number[1]) for number in found if number is not None)
+        matches = map(_RECORD.fullmatch, self._output.names(self._folder))
+        numbers = sorted(int(number[1]) for number in matches if number is not None)
         if not numbers:
             return
         newest = self._read(numbers[-1])
@@ -121,22 +121,22 @@ class BegunReleases:
         self, release: int, *, query_id: str, file_format: str, rows_max: int, bytes_max: int
     ) -> tuple[BegunRelease, bool]:
         """Return a release's record, and whether it was begun before; minutes never fall."""
-        found = self._read(release)
-        if found is None:
+        earlier = self._read(release)
+        if earlier is None:
             minute = max(int(self._clock()) // _S_PER_MINUTE, self._last_minute)
             begun = BegunRelease(query_id, release, minute, file_format, rows_max, bytes_max)
             if self._output.create_json(self._name(release), asdict(begun)):
                 self._last_minute = minute
                 return begun, False
-            found = self._read(release)
-        if found is None or found.query_id != query_id:
+            earlier = self._read(release)
+        if earlier is None or earlier.query_id != query_id:
             raise ConfigError(
                 "another query writes Datastream files to this output",
                 hint="Give each query an output of its own",
                 release=release,
             )
-        self._last_minute = max(found.minute, self._last_minute)
-        return found, True
+        self._last_minute = max(earlier.minute, self._last_minute)
+        return earlier, True
 
     def finish(self, release: int) -> None:
         """Forget a release so far back that no run can be at it."""
@@ -240,15 +240,15 @@ class _Tables:
 
     def __init__(self, release: Release, stream: str) -> None:
         self._release = release
-        schemas = by_table({topic: one.schemas for topic, one in release.tables.items()})
+        schemas = by_table({topic: table.schemas for topic, table in release.tables.items()})
         self._of_topic: dict[str, str] = {}
         """The data topic of each topic that is read."""
-        for topic, one in schemas.items():
-            self._of_topic |= dict.fromkeys(one.read_from(topic), topic)
+        for topic, table_schemas in schemas.items():
+            self._of_topic |= dict.fromkeys(table_schemas.read_from(topic), topic)
         self._schemas: Mapping[str, TopicSchemas] = schemas
         self._encoders = {
-            topic: EventEncoder(one, stream=stream)
-            for topic, one in schemas.items()
+            topic: EventEncoder(table_schemas, stream=stream)
+            for topic, table_schemas in schemas.items()
             if release.tables[topic].rows
         }
 
@@ -259,7 +259,8 @@ class _Tables:
         """Yield the files as they end; one is in memory at a time, beside those that are open."""
         is_avro = begun.format == FileFormat.AVRO
         encode: dict[str, Callable[[Mapping[str, Any]], bytes]] = {
-            topic: one.avro if is_avro else one.json for topic, one in self._encoders.items()
+            topic: encoder.avro if is_avro else encoder.json
+            for topic, encoder in self._encoders.items()
         }
         open_files = OpenFiles(FileLimits(begun.rows_max, begun.bytes_max))
         rows = dict.fromkeys(self._encoders, 0)
@@ -268,13 +269,13 @@ class _Tables:
             record = encode[topic](change)
             yield from open_files.add(topic, record, value_bytes=change["value_bytes"])
         yield from open_files.rest()
-        for topic, found in rows.items():
+        for topic, records in rows.items():
             invariant(
-                found == self._release.tables[topic].rows,
+                records == self._release.tables[topic].rows,
                 "the records of a release are not as many as its changes",
                 release=self._release.number,
                 table=self.name(topic),
-                records=found,
+                records=records,
                 changes=self._release.tables[topic].rows,
             )
 

@@ -78,8 +78,8 @@ _LONG = fastavro.parse_schema("long")
 
 def database_of(stream: str) -> str:
     """Return the database of a change stream's full name; raises ConfigError for another stream."""
-    found = _STREAM.fullmatch(stream)
-    if found is None:
+    match = _STREAM.fullmatch(stream)
+    if match is None:
         raise ConfigError(
             "the sink datastream_files needs the changes of a change stream of Spanner",
             hint=(
@@ -87,7 +87,7 @@ def database_of(stream: str) -> str:
             ),
             stream=stream,
         )
-    return found[1]
+    return match[1]
 
 
 class EventEncoder:
@@ -178,10 +178,10 @@ def json_field(avro: Any) -> JsonField:
         return lambda value: f"[{','.join(map(element, value))}]"
     logical = avro.get("logicalType", "") if isinstance(avro, dict) else ""
     kind = avro["type"] if isinstance(avro, dict) else avro
-    found = _LOGICAL.get(logical) or (_PLAIN.get(kind) if isinstance(kind, str) else None)
-    if found is None:
+    writer = _LOGICAL.get(logical) or (_PLAIN.get(kind) if isinstance(kind, str) else None)
+    if writer is None:
         raise SchemaError("an Avro type that no column has", type=kind)
-    return found
+    return writer
 
 
 def _nullable(write: JsonField) -> JsonField:
@@ -234,7 +234,9 @@ class OpenFiles:
             yield self._end(topic)
         while self._bytes > _OPEN_MAX * limits.bytes_max:
             # The first of equals in the alphabet, so that a repeated release ends the same one.
-            largest = max(sorted(self._open), key=lambda one: self._open[one].value_bytes)
+            largest = max(
+                sorted(self._open), key=lambda open_topic: self._open[open_topic].value_bytes
+            )
             yield self._end(largest)
 
     def rest(self) -> Iterator[EventsFile]:

@@ -147,12 +147,12 @@ class JavaCatalog:
 
         def names() -> list[str]:
             try:
-                found = self._catalog.listTables(self._namespace)
+                identifiers = self._catalog.listTables(self._namespace)
             except Py4JJavaError as error:
                 if _kind(error) == "NoSuchNamespaceException":
                     return []
                 raise
-            return sorted(str(identifier.name()) for identifier in found)
+            return sorted(str(identifier.name()) for identifier in identifiers)
 
         return _called(names, str(self._namespace.toString()))
 
@@ -277,16 +277,16 @@ class JavaTable:
         return _called(action, str(self._identifier.toString()))
 
 
-def _snapshot(found: Any) -> IcebergSnapshot | None:
-    if found is None:
+def _snapshot(java_snapshot: Any) -> IcebergSnapshot | None:
+    if java_snapshot is None:
         return None
-    summary = found.summary()
+    summary = java_snapshot.summary()
     marker = summary.get(_PUBLISHED_AS) or summary.get(STAGED_AS)
-    parent = found.parentId()
+    parent = java_snapshot.parentId()
     return IcebergSnapshot(
-        int(found.snapshotId()),
+        int(java_snapshot.snapshotId()),
         None if parent is None else int(parent),
-        str(found.operation()),
+        str(java_snapshot.operation()),
         None if marker is None else str(marker),
     )
 

@@ -71,8 +71,8 @@ class IcebergMirrorSink(TableMergingSink):
             spark,
             output,
             tables=IcebergTables(output, place, kind=KIND, sink=self.name),
-            incomplete=IncompleteTables(side, sink=self.name, of=MIRROR),
-            scope=MirrorScope(accepted, of=MIRROR),
+            incomplete=IncompleteTables(side, sink=self.name, merging_sink=MIRROR),
+            scope=MirrorScope(accepted, sink=MIRROR),
             direct=direct,
         )
 
@@ -111,18 +111,18 @@ class IcebergMirrorSink(TableMergingSink):
             folded, counts = checkpointed(changes, lost_perhaps=F.count_if(lost_perhaps))
         if counts["lost_perhaps"]:
             mirror = table.spark.table(self._tables.identifier(table.schemas.table))
-            known = mirror.select(key_struct(key_names(table.schemas)))
+            keys = mirror.select(key_struct(key_names(table.schemas)))
             self._incomplete.append_frame(
-                table, lost_updates(table.frame, folded, known), commit=commit
+                table, lost_updates(table.frame, folded, keys), commit=commit
             )
         return folded
 
-    def _merge(self, one: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
-        spark, table = one.spark, one.schemas.table
-        name = self._tables.identifier(table)
+    def _merge(self, table: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
+        spark, table_name = table.spark, table.schemas.table
+        name = self._tables.identifier(table_name)
         clauses = merge_clauses(
-            columns=mirror_columns(one.schemas),
-            keys=key_names(one.schemas),
+            columns=mirror_columns(table.schemas),
+            keys=key_names(table.schemas),
             existing=spark.table(name).columns,
         )
         view = f"tidegate_{uuid4().hex}"
@@ -134,4 +134,4 @@ class IcebergMirrorSink(TableMergingSink):
             finally:
                 spark.catalog.dropTempView(view)
 
-        self._tables.write(spark, table, stage, commit=commit, may_change_nothing=True)
+        self._tables.write(spark, table_name, stage, commit=commit, may_change_nothing=True)

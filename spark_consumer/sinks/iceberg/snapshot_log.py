@@ -81,8 +81,8 @@ class IcebergSnapshot:
         inner = outer.get("tidegate") if isinstance(outer, dict) else None
         if not isinstance(inner, dict):
             return None
-        found: Any = inner.get("release", inner.get("prepares", 0) - 1)
-        return found if isinstance(found, int) else None
+        release: Any = inner.get("release", inner.get("prepares", 0) - 1)
+        return release if isinstance(release, int) else None
 
 
 class SnapshotTable(Protocol):
@@ -188,14 +188,14 @@ class SnapshotLog:
         """
         if self.release == commit.release:
             properties = {} if self._table is None else self._table.properties()
-            found = properties.get(_THROUGH)
-            if found != str(commit.through_us):
+            through_us = properties.get(_THROUGH)
+            if through_us != str(commit.through_us):
                 raise ConfigError(
                     "a table holds this release with other bounds",
                     hint=_LOST_CHECKPOINT,
                     table=self._name,
                     release=commit.release,
-                    through_us_in_table=found,
+                    through_us_in_table=through_us,
                     through_us=commit.through_us,
                 )
         return self.release >= commit.release
@@ -212,9 +212,9 @@ class SnapshotLog:
 
     def version_at(self, release: int) -> int:
         """Return the snapshot of `find_version`; if it was removed, the oldest that is left."""
-        found = self.find_version(release)
-        if found is not None:
-            return found
+        version = self.find_version(release)
+        if version is not None:
+            return version
         *_, oldest = self._ancestors()
         return oldest.number
 

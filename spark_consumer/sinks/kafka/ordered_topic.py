@@ -321,9 +321,9 @@ class OrderedTopicSink:
                 hint="Name a topic with one topic partition, or set the order to 'key'",
             )
         if facts.policies != {"delete"}:
-            found = ",".join(sorted(facts.policies))
+            policies = ",".join(sorted(facts.policies))
             raise ConfigError(
-                f"topic {topic}: cleanup.policy is {found!r}, it must be 'delete'",
+                f"topic {topic}: cleanup.policy is {policies!r}, it must be 'delete'",
                 hint="Set cleanup.policy=delete: compaction would remove changes",
             )
 
@@ -335,9 +335,9 @@ class OrderedTopicSink:
                 hint="Create it with one topic partition",
             )
         if facts.policies != {"compact"}:
-            found = ",".join(sorted(facts.policies))
+            policies = ",".join(sorted(facts.policies))
             raise ConfigError(
-                f"topic {topic}: cleanup.policy is {found!r}, it must be 'compact'",
+                f"topic {topic}: cleanup.policy is {policies!r}, it must be 'compact'",
                 hint="Set cleanup.policy=compact: its newest record must never be deleted",
             )
 

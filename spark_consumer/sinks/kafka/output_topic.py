@@ -215,8 +215,8 @@ class KafkaOutputTopic:
         """Keep the first failure that names a cause; the records after it are purged."""
         if error is None:
             return
-        known = self._failure
-        if known is None or known[0].code() in _FOLLOWS:
+        failure = self._failure
+        if failure is None or failure[0].code() in _FOLLOWS:
             self._failure = error, len(message.key() or b"") + len(message.value() or b"")
 
     def _send(self, topic: str, number: int, *, key: bytes, value: bytes, headers: Headers) -> None:

@@ -22,7 +22,7 @@ FORMAT = 1
 
 CHANGES, TRANSACTIONS = "changes", "transactions"
 
-_NOT_OURS = "the newest record of a releases topic is not one of Tidegate's"
+_FOREIGN_RECORD = "the newest record of a releases topic is not one of Tidegate's"
 
 _KINDS = {"str": str, "int": int}
 
@@ -65,25 +65,25 @@ class ReleaseRecord:
         """Read a record's value; raises ConfigError for another program's or version's."""
         hint = "Use a topic of its own for each query, and let only tidegate-consumer write to it"
         try:
-            found = json.loads(value or b"")
+            record = json.loads(value or b"")
         except ValueError:
-            raise ConfigError(_NOT_OURS, hint=hint, topic=topic) from None
-        if not isinstance(found, dict) or "format" not in found:
-            raise ConfigError(_NOT_OURS, hint=hint, topic=topic)
-        if found["format"] != FORMAT:
+            raise ConfigError(_FOREIGN_RECORD, hint=hint, topic=topic) from None
+        if not isinstance(record, dict) or "format" not in record:
+            raise ConfigError(_FOREIGN_RECORD, hint=hint, topic=topic)
+        if record["format"] != FORMAT:
             raise ConfigError(
-                f"a releases topic has format {found['format']!r}, this version knows {FORMAT}",
+                f"a releases topic has format {record['format']!r}, this version knows {FORMAT}",
                 hint="Install a newer version of Tidegate",
                 topic=topic,
             )
-        found.setdefault("holds", CHANGES)
-        content: dict[str, Any] = {name: found.get(name) for name, _ in _FIELDS}
+        record.setdefault("holds", CHANGES)
+        content: dict[str, Any] = {name: record.get(name) for name, _ in _FIELDS}
         if any(type(content[name]) is not kind for name, kind in _FIELDS):
-            raise ConfigError(_NOT_OURS, hint=hint, topic=topic)
+            raise ConfigError(_FOREIGN_RECORD, hint=hint, topic=topic)
         return cls(**content)
 
 
-_FIELDS = tuple((one.name, _KINDS[str(one.type)]) for one in fields(ReleaseRecord))
+_FIELDS = tuple((column.name, _KINDS[str(column.type)]) for column in fields(ReleaseRecord))
 
 
 class TransactionChange(Protocol):

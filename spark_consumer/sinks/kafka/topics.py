@@ -93,8 +93,8 @@ class TopicReader:
     def has_records(self, topic: str, topic_partitions: int) -> bool:
         """Whether a topic holds a record."""
         for number, (begin, end) in enumerate(self._ends(topic, topic_partitions)):
-            with closing(self._records(topic, number, start=begin, end=end)) as found:
-                if next(found, None) is not None:
+            with closing(self._records(topic, number, start=begin, end=end)) as records:
+                if next(records, None) is not None:
                     return True
         return False
 
@@ -188,11 +188,11 @@ class TopicSetup:
         self, topic: str, *, topic_partitions: int, settings: Sequence[Mapping[str, str]]
     ) -> tuple[TopicFacts, int]:
         """Create a missing topic with the first of the settings that the brokers accept."""
-        found = self._described(topic)
-        if found is None:
+        described = self._described(topic)
+        if described is None:
             self._create(topic, topic_partitions=topic_partitions, settings=settings)
             give_up_at = time.monotonic() + _CALL_TIMEOUT_S
-            while (found := self._described(topic)) is None:
+            while (described := self._described(topic)) is None:
                 if time.monotonic() > give_up_at:
                     raise UnreachableError(
                         "a created topic is not visible in broker metadata",
@@ -200,7 +200,7 @@ class TopicSetup:
                         topic=topic,
                     )
                 time.sleep(_VISIBLE_EVERY_S)
-        topic_id, number = found
+        topic_id, number = described
         policies, bytes_max = self._configured(topic)
         return TopicFacts(topic_id, number, policies), bytes_max
 
@@ -220,13 +220,15 @@ class TopicSetup:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         answers = self._admin.describe_configs([resource], request_timeout=_CALL_TIMEOUT_S)
         try:
-            found = answers[resource].result()
+            settings = answers[resource].result()
         except KafkaException as error:
             raise kafka_failure(
                 error.args[0], attempt=f"cannot read the settings of topic {topic}"
             ) from error
         policies, bytes_max = (
-            "" if name not in found or found[name].value is None else str(found[name].value)
+            ""
+            if name not in settings or settings[name].value is None
+            else str(settings[name].value)
             for name in (_POLICY, _BYTES_MAX)
         )
         if not policies:

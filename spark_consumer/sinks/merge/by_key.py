@@ -73,7 +73,7 @@ by column that of the newest UPDATE which captured it.
 """
 
 _PRESENT, _DELETED, _INCOMPLETE = "present", "deleted", "incomplete"
-_OURS = (ROW_STATE, ORDER_KEY, COLUMN_UPDATES)
+_STATE_COLUMNS = (ROW_STATE, ORDER_KEY, COLUMN_UPDATES)
 _UPDATES_TYPE = StructType(
     [
         StructField("base_order_key", BinaryType()),
@@ -116,7 +116,7 @@ def keyed_schema(table: AnyTable) -> StructType:
     Raises ConfigError where the source table has a column with the name of one of ours.
     """
     row = mirror_schema(table)
-    taken = sorted(name for name in row.fieldNames() if name.lower() in _OURS)
+    taken = sorted(name for name in row.fieldNames() if name.lower() in _STATE_COLUMNS)
     if taken:
         raise ConfigError(
             "a table has columns with names that its mirror by key needs",
@@ -128,8 +128,10 @@ def keyed_schema(table: AnyTable) -> StructType:
             columns=taken,
         )
     types = (StringType(), BinaryType(), _UPDATES_TYPE)
-    ours = [StructField(name, kind) for name, kind in zip(_OURS, types, strict=True)]
-    return StructType([*ours, *row])
+    own_columns = [
+        StructField(name, kind) for name, kind in zip(_STATE_COLUMNS, types, strict=True)
+    ]
+    return StructType([*own_columns, *row])
 
 
 def key_merge(
@@ -140,8 +142,8 @@ def key_merge(
     The fold has the newest order key too.  A column that `existing` names and no change has any
     more keeps its value until a DELETE.
     """
-    known = {name.lower() for name in (*_OURS, *columns)}
-    stale = [name for name in existing if name.lower() not in known]
+    written = {name.lower() for name in (*_STATE_COLUMNS, *columns)}
+    stale = [name for name in existing if name.lower() not in written]
     of_key = {key: f"s.key.{quoted(key)}" for key in keys}
     places = {name: n for n, name in enumerate(columns) if name not in of_key}
     newer = {name: _is_newer(name, n) for name, n in places.items()}
@@ -273,12 +275,12 @@ class DeltaMirrorByKeySink:
         leaves out what the tables need, and ConfigError for a column with the name of one of ours.
         """
         commit = Commit.of_batch(batch, self.name)
-        changed = [topic for topic, one in batch.tables.items() if one.rows]
-        for one in batch.tables.values():
-            spark, table, schema = one.spark, one.schemas.table, keyed_schema(one)
-            if one.rows or not self._tables.log(spark, table).exists:
-                self._scope.require(one.schemas, partial(self._tables.columns, spark, table))
-                self._tables.prepare(spark, table, schema=schema, commit=commit)
+        changed = [topic for topic, table in batch.tables.items() if table.rows]
+        for table in batch.tables.values():
+            spark, name, schema = table.spark, table.schemas.table, keyed_schema(table)
+            if table.rows or not self._tables.log(spark, name).exists:
+                self._scope.require(table.schemas, partial(self._tables.columns, spark, name))
+                self._tables.prepare(spark, name, schema=schema, commit=commit)
         lacking = [topic for topic in changed if self._lacks(batch.tables[topic], commit)]
         if not lacking:
             return
@@ -286,7 +288,8 @@ class DeltaMirrorByKeySink:
         spark, folds = batch.tables[lacking[0]].spark, dict[str, _Folded]()
         tables = [batch.tables[topic] for topic in lacking]
         files = max(
-            self._tables.files_of_merge(spark, one.schemas.table, rows=one.rows) for one in tables
+            self._tables.files_of_merge(spark, table.schemas.table, rows=table.rows)
+            for table in tables
         )
 
         def fold_table(topic: str) -> None:
@@ -308,18 +311,18 @@ class DeltaMirrorByKeySink:
     def _lacks(self, table: DecodedTable, commit: Commit) -> bool:
         return self._tables.log(table.spark, table.schemas.table).written(commit) is None
 
-    def _merge(self, one: DecodedTable, done: _Folded, *, commit: Commit) -> None:
-        table, folded = one.schemas.table, done.frame
-        log, columns = self._tables.log(one.spark, table), mirror_columns(one.schemas)
-        keys = key_names(one.schemas)
-        partitions = self._tables.partition_columns(one.spark, table)
-        texts = text_columns(keyed_schema(one), partitions)
+    def _merge(self, table: DecodedTable, done: _Folded, *, commit: Commit) -> None:
+        table_name, folded = table.schemas.table, done.frame
+        log, columns = self._tables.log(table.spark, table_name), mirror_columns(table.schemas)
+        keys = key_names(table.schemas)
+        partitions = self._tables.partition_columns(table.spark, table_name)
+        texts = text_columns(keyed_schema(table), partitions)
         # A row without values, of a DELETE, has its key too.
         values = {name: folded_value(columns.index(name)) for name in texts if name not in keys}
         values |= {name: f"key.{quoted(name)}" for name in texts if name in keys}
-        address = self._tables.address(table)
-        refuse_lost_texts(table, folded, values, address=address, partitions=partitions)
-        mirror = DeltaTable.forPath(one.spark, address)
+        address = self._tables.address(table_name)
+        refuse_lost_texts(table_name, folded, values, address=address, partitions=partitions)
+        mirror = DeltaTable.forPath(table.spark, address)
         clauses = key_merge(columns=columns, keys=keys, existing=mirror.toDF().columns)
         (
             mirror.alias("t")
@@ -333,7 +336,7 @@ class DeltaMirrorByKeySink:
         metrics = {} if written is None else written.metrics
         older = done.rows - sum(int(metrics.get(part, "0")) for part in _MERGED)
         if older:
-            _log.warning("changes older than their rows", table=table, batch=commit.release,
+            _log.warning("changes older than their rows", table=table_name, batch=commit.release,
                          rows=older)  # fmt: skip
         free(folded)
 

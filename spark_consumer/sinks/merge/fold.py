@@ -87,7 +87,7 @@ def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     key.
     """
     in_order = Window.partitionBy("key").orderBy("ordinal")
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    up_to_here = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return (
         _flat(changes, columns)
         .select(
@@ -97,7 +97,7 @@ def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
             F.col("commit_timestamp").alias("starts_at"),
             F.lead("commit_timestamp").over(in_order).alias("ends_at"),
             (F.row_number().over(in_order) == 1).alias("is_first"),
-            *(F.expr(part).over(so_far).alias(name) for name, part in _parts(columns).items()),
+            *(F.expr(part).over(up_to_here).alias(name) for name, part in _parts(columns).items()),
         )
         .selectExpr(
             "key",
@@ -115,8 +115,8 @@ def _flat(changes: DataFrame, columns: Sequence[str], *also: str) -> DataFrame:
     # Positional names: a table's own column may have the name of one of ours.
     values = [f"new_values.{quoted(column)} AS in_{n}" for n, column in enumerate(columns)]
     flags = [f"{_captured(column)} AS has_{n}" for n, column in enumerate(columns)]
-    ours = ("key", "ordinal", "commit_timestamp", "mod_type", *map(quoted, also))
-    return changes.selectExpr(*ours, *values, *flags)
+    fixed = ("key", "ordinal", "commit_timestamp", "mod_type", *map(quoted, also))
+    return changes.selectExpr(*fixed, *values, *flags)
 
 
 def _parts(columns: Sequence[str]) -> dict[str, str]:
@@ -224,11 +224,11 @@ class FoldedChange:
 
 def fold_rows(changes: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[FoldedRow]:
     """Return one row per key of decoded changes, which are in the order of their ordinals."""
-    known = frozenset(columns)
+    names = frozenset(columns)
     folded: dict[tuple[Any, ...], FoldedRow] = {}
     for change in changes:
         key = tuple(change["key"].values())
-        folded.setdefault(key, FoldedRow(change["key"])).take(change, known)
+        folded.setdefault(key, FoldedRow(change["key"])).take(change, names)
     return list(folded.values())
 
 
@@ -239,8 +239,8 @@ def fold_each_row(
     by_key: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for change in changes:
         by_key.setdefault(tuple(change["key"].values()), []).append(change)
-    known = frozenset(columns)
-    return [step for of_key in by_key.values() for step in _steps(of_key, known)]
+    names = frozenset(columns)
+    return [step for of_key in by_key.values() for step in _steps(of_key, names)]
 
 
 def _steps(of_key: Sequence[Mapping[str, Any]], columns: frozenset[str]) -> Iterator[FoldedChange]:

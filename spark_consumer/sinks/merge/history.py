@@ -82,8 +82,8 @@ class DeltaHistorySink(DeltaMergingSink):
         super().open(query_id=query_id, release_max=release_max)
         for table in self._tables.names(Storage(self._spark, self._output)):
             if self._tables.log(self._spark, table).exists:
-                found = self._tables.partition_columns(self._spark, table)
-                self._columns.require_same(found, table=table)
+                partitions = self._tables.partition_columns(self._spark, table)
+                self._columns.require_same(partitions, table=table)
                 return  # one prefix is that of all
 
     def admit(self, tables: Iterable[TopicSchemas]) -> None:
@@ -105,7 +105,7 @@ class DeltaHistorySink(DeltaMergingSink):
                 columns, keys = mirror_columns(table.schemas), key_names(table.schemas)
                 folded = fold_each_row(table.changes, columns)
                 staged[topic] = stage_rows(
-                    history, folded, columns=columns, keys=keys, ours=self._columns
+                    history, folded, columns=columns, keys=keys, version_columns=self._columns
                 )
         # First: whether the table lacks a row can be seen as long as it is without the release.
         for topic, rows in staged.items():
@@ -117,7 +117,14 @@ class DeltaHistorySink(DeltaMergingSink):
             table, history = opened[topic]
             columns, keys = mirror_columns(table.schemas), key_names(table.schemas)
             rows = staged[topic].rows
-            merge_rows(history, rows, columns=columns, keys=keys, ours=self._columns, commit=commit)
+            merge_rows(
+                history,
+                rows,
+                columns=columns,
+                keys=keys,
+                version_columns=self._columns,
+                commit=commit,
+            )
             self._tables.log(table.spark, table.schemas.table).follow()
 
         for_each_table(self._spark, list(staged), merge)
@@ -162,20 +169,20 @@ class DeltaHistorySink(DeltaMergingSink):
         log.follow()
         return log.written(commit) is not None
 
-    def _staged(self, one: AnyTable) -> _Staged:
-        spark, table = one.spark, one.schemas.table
+    def _staged(self, table: AnyTable) -> _Staged:
+        spark, name = table.spark, table.schemas.table
         # The version that was looked at: another run may commit the release in the meantime.
         reader = spark.read.format("delta").option(
-            "versionAsOf", self._tables.log(spark, table).head
+            "versionAsOf", self._tables.log(spark, name).head
         )
-        current = reader.load(self._tables.address(table)).where(F.col(self._columns.is_current))
+        current = reader.load(self._tables.address(name)).where(F.col(self._columns.is_current))
         staged = stage(
-            one.frame,
+            table.frame,
             current,
-            columns=mirror_columns(one.schemas),
-            keys=key_names(one.schemas),
-            ours=self._columns,
-            rows=one.rows,
+            columns=mirror_columns(table.schemas),
+            keys=key_names(table.schemas),
+            version_columns=self._columns,
+            rows=table.rows,
         )
         versions = F.count_if(F.col("closes") | F.col("opens"))
         checkpoint, counts = checkpointed(staged, versions=versions, lost=F.count_if("is_lost"))
@@ -188,14 +195,14 @@ class DeltaHistorySink(DeltaMergingSink):
         changes = table.frame.alias("c").join(lost, is_lost, "left_semi")
         self._incomplete.append_frame(table, changes, commit=commit)
 
-    def _merge_table(self, one: AnyTable, staged: DataFrame, *, files: int) -> None:
-        table = one.schemas.table
+    def _merge_table(self, table: AnyTable, staged: DataFrame, *, files: int) -> None:
+        name = table.schemas.table
         merge_staged(
-            DeltaTable.forPath(one.spark, self._tables.address(table)),
+            DeltaTable.forPath(table.spark, self._tables.address(name)),
             staged,
-            columns=mirror_columns(one.schemas),
-            keys=key_names(one.schemas),
-            ours=self._columns,
+            columns=mirror_columns(table.schemas),
+            keys=key_names(table.schemas),
+            version_columns=self._columns,
             files=files,
         )
-        self._tables.log(one.spark, table).follow()
+        self._tables.log(table.spark, name).follow()

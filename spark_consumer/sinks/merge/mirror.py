@@ -111,7 +111,7 @@ def merge_clauses(
     name for the engine, and `same_key` is the condition of one that has no structs.
     """
     folded = {column.lower() for column in columns}
-    others = [column for column in existing if column.lower() not in folded]
+    unfolded = [column for column in existing if column.lower() not in folded]
     positions = {column: n for n, column in enumerate(columns)}
     # A table of key columns only has nothing to patch, but a MERGE must assign something.
     assigned = [column for column in columns if column not in keys] or list(keys)
@@ -129,7 +129,7 @@ def merge_clauses(
         },
         inserted={
             **{quote(column): f"s.{folded_value(n)}" for column, n in positions.items()},
-            **{quote(column): "NULL" for column in others},
+            **{quote(column): "NULL" for column in unfolded},
         },
     )
 
@@ -169,9 +169,9 @@ def unmatched_updates(
     patched = [row for row in folded if row.action == PATCH]
     first = keys[0]
     values = mirror.values(first, [row.key[first] for row in patched])
-    known = set(as_tuples(mirror.found(first, values, keys)))
+    in_mirror = set(as_tuples(mirror.find_rows(first, values, keys)))
     wanted = as_tuples(mirror.rows([row.key for row in patched], keys))
-    lost = [row for row, key in zip(patched, wanted, strict=True) if key not in known]
+    lost = [row for row, key in zip(patched, wanted, strict=True) if key not in in_mirror]
     return lost + [row for row in folded if row.action == DELETE and row.updated_after_base]
 
 
@@ -307,19 +307,19 @@ class DeltaMirrorSink(DeltaMergingSink):
             self._set_aside(tables[topic], folded, commit=commit)
             free(folded)
 
-    def _merge_table(self, one: AnyTable, done: _Folded, *, commit: Commit) -> bool:
+    def _merge_table(self, table: AnyTable, done: _Folded, *, commit: Commit) -> bool:
         """Merge one table; return whether an UPDATE in its fold matched no row."""
-        spark, table, folded = one.spark, one.schemas.table, done.frame
-        columns = mirror_columns(one.schemas)
-        log = self._tables.log(spark, table)
+        spark, name, folded = table.spark, table.schemas.table, done.frame
+        columns = mirror_columns(table.schemas)
+        log = self._tables.log(spark, name)
         if log.written(commit) is None:
-            partitions = self._tables.partition_columns(spark, table)
-            texts = text_columns(self._schema(one), partitions)
+            partitions = self._tables.partition_columns(spark, name)
+            texts = text_columns(self._schema(table), partitions)
             values = {name: folded_value(columns.index(name)) for name in texts}
-            address, kept = self._tables.address(table), folded.where(F.col("action") != DELETE)
-            refuse_lost_texts(table, kept, values, address=address, partitions=partitions)
+            address, kept = self._tables.address(name), folded.where(F.col("action") != DELETE)
+            refuse_lost_texts(name, kept, values, address=address, partitions=partitions)
             mirror = DeltaTable.forPath(spark, address)
-            _merge(mirror, folded, columns=columns, keys=key_names(one.schemas))
+            _merge(mirror, folded, columns=columns, keys=key_names(table.schemas))
             log.follow()
         return done.lost > 0 or _merged_rows(log, commit) < done.rows
 
@@ -332,8 +332,8 @@ class DeltaMirrorSink(DeltaMergingSink):
         spark, schemas = table.spark, table.schemas
         version = self._tables.log(spark, schemas.table).version_at(commit.release)
         mirror = spark.read.format("delta").option("versionAsOf", version)
-        known = mirror.load(self._tables.address(schemas.table))
-        keys = known.select(key_struct(key_names(schemas)))
+        reader = mirror.load(self._tables.address(schemas.table))
+        keys = reader.select(key_struct(key_names(schemas)))
         updates = lost_updates(table.frame, folded, keys)
         self._incomplete.append_frame(table, updates, commit=commit)
 

@@ -31,13 +31,13 @@ _log = structlog.get_logger(__name__)
 class MirrorScope:
     """Refuses mirrors that cannot equal their tables; logs once what each leaves out."""
 
-    def __init__(self, accepted: Iterable[str] = (), *, of: str = MIRROR) -> None:
+    def __init__(self, accepted: Iterable[str] = (), *, sink: str = MIRROR) -> None:
         """Take what the settings accept: options of the change stream, `UNWATCHED_COLUMNS`.
 
-        `of` is what errors and log lines call the table: the mirror, or the history.
+        `sink` is what errors and log lines call the table: the mirror, or the history.
         """
         self._accepted = frozenset(accepted)
-        self._of = of
+        self._name = sink
         self._checked: dict[str, tuple[str, ...]] = {}
 
     def require(self, schemas: TopicSchemas, existing: Callable[[], Iterable[str]]) -> None:
@@ -45,14 +45,15 @@ class MirrorScope:
 
         `existing` returns the columns that the mirror's table has, none if it does not exist.
         """
-        found = left_out(schemas)
-        if self._checked.get(schemas.table, ()) == found:
+        omitted = left_out(schemas)
+        if self._checked.get(schemas.table, ()) == omitted:
             return
         changes = [option for option in schemas.excludes if option != ELSEWHERE]
         refused = sorted(set(changes) - self._accepted)
         if refused:
             raise FilteredMirror(
-                f"the change stream leaves changes out: the {self._of} would differ from its table",
+                f"the change stream leaves changes out: the {self._name} would differ from its "
+                "table",
                 hint=(
                     f'Set mirror_accepts = "{",".join(changes)}" to write it all the same, or '
                     "read a change stream without these options from its start, into a new output"
@@ -60,25 +61,25 @@ class MirrorScope:
                 table=schemas.table,
                 options=refused,
             )
-        known = {name.lower() for name in existing()}
-        stale = sorted(name for name in schemas.unwatched if name.lower() in known)
+        columns = {name.lower() for name in existing()}
+        stale = sorted(name for name in schemas.unwatched if name.lower() in columns)
         if stale and UNWATCHED_COLUMNS not in self._accepted:
             raise FilteredMirror(
-                f"the change stream no longer watches columns that the {self._of} has",
+                f"the change stream no longer watches columns that the {self._name} has",
                 hint=(
-                    f"Start with a new output and checkpoint, whose {self._of} "
+                    f"Start with a new output and checkpoint, whose {self._name} "
                     "leaves them out, or set "
                     f'mirror_accepts = "{UNWATCHED_COLUMNS}": they keep the values that they have'
                 ),
                 table=schemas.table,
                 columns=stale,
             )
-        log = _log.bind(table=schemas.table, left_out=list(found))
-        if self._of == HISTORY:
+        log = _log.bind(table=schemas.table, left_out=list(omitted))
+        if self._name == HISTORY:
             log.warning("the history leaves out")
         else:
             log.warning("the mirror leaves out")
-        self._checked[schemas.table] = found
+        self._checked[schemas.table] = omitted
 
 
 def left_out(schemas: TopicSchemas) -> tuple[str, ...]:
@@ -87,9 +88,9 @@ def left_out(schemas: TopicSchemas) -> tuple[str, ...]:
     return (*(f"{_COLUMN}{name}" for name in sorted(schemas.unwatched)), *changes)
 
 
-def leaves_changes_out(what: Iterable[str]) -> bool:
+def leaves_changes_out(omitted: Iterable[str]) -> bool:
     """Whether whole changes are among what `left_out` returned, and not columns only."""
-    return not all(text.startswith(_COLUMN) for text in what)
+    return not all(text.startswith(_COLUMN) for text in omitted)
 
 
 def mirror_columns(schemas: TopicSchemas) -> tuple[str, ...]:

@@ -62,11 +62,11 @@ class MergeOptions(TypedDict, total=False):
 class IncompleteTables:
     """The side tables of a sink; `changes` counts what it has appended since `open`."""
 
-    def __init__(self, tables: LoggedTables, *, sink: str, of: str) -> None:
+    def __init__(self, tables: LoggedTables, *, sink: str, merging_sink: str) -> None:
         """Take the side tables, the sink that their commits name, and the sink that merges."""
         self._tables = tables
         self._sink = sink
-        self._of = of
+        self._merging_sink = merging_sink
         self.changes = 0
 
     def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
@@ -102,7 +102,7 @@ class IncompleteTables:
 
     def _append(
         self,
-        one: AnyTable,
+        table: AnyTable,
         count: int,
         frame: Callable[[], DataFrame],
         changes: Sequence[Mapping[str, Any]] | None = None,
@@ -111,15 +111,15 @@ class IncompleteTables:
     ) -> None:
         if not count:
             return
-        side, spark, table = self._tables, one.spark, one.schemas.table
+        side, spark, name = self._tables, table.spark, table.schemas.table
         aside = Commit(commit.query_id, self._sink, commit.release, commit.through_us)
         rows = TableRows(
-            topic=table,
-            table=table,
+            topic=name,
+            table=name,
             spark=spark,
-            schema=lambda: one.schema,
+            schema=lambda: table.schema,
             frame=frame,
-            sources={table: count},
+            sources={name: count},
             changes=changes,
         )
         side.begin(rows, commit=aside)
@@ -127,23 +127,23 @@ class IncompleteTables:
             is_new = side.append(rows, commit=aside)
         if is_new:
             self.changes += count
-            log = _log.bind(table=table, release=commit.release, changes=count)
-            if self._of == HISTORY:
-                log.warning("updates of rows that the history lacks", stored_in=side.path(table))
+            log = _log.bind(table=name, release=commit.release, changes=count)
+            if self._merging_sink == HISTORY:
+                log.warning("updates of rows that the history lacks", stored_in=side.path(name))
             else:
-                log.warning("updates of rows that the mirror lacks", stored_in=side.path(table))
+                log.warning("updates of rows that the mirror lacks", stored_in=side.path(name))
 
 
-def lost_updates(changes: DataFrame, folded: DataFrame, known: DataFrame) -> DataFrame:
+def lost_updates(changes: DataFrame, folded: DataFrame, keys: DataFrame) -> DataFrame:
     """Return the UPDATEs among changes that change no row; `folded` is the fold of the same.
 
-    `known` has a column `key` with each key of the mirror, before these changes or after them: a
+    `keys` has a column `key` with each key of the mirror, before these changes or after them: a
     fold never inserts a key that it only updates.
     """
     # Under other names: Spark takes columns that both sides of a join have for one.
     base = (F.col("key").alias("of_key"), F.col("base_ordinal").alias("after_ordinal"))
     patched = folded.where(F.col("action") == PATCH).select(*base).alias("p")
-    unknown = patched.join(known.alias("m"), F.expr("p.of_key <=> m.key"), "left_anti")
+    unknown = patched.join(keys.alias("m"), F.expr("p.of_key <=> m.key"), "left_anti")
     after_delete = folded.where((F.col("action") == DELETE) & F.col("updated_after_base"))
     lost = unknown.unionByName(after_delete.select(*base)).alias("lost")
     return (
@@ -214,14 +214,14 @@ class TableMergingSink(ABC):
 
     def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
         """Return the version of each of the tables at a release, of those that it had by then."""
-        found = {}
+        versions = {}
         for schemas in tables:
             log = self._tables.log(self._spark, schemas.table)
             version = log.find_version(release) if log.exists else None
             if version is not None:
                 path = self._tables.path(schemas.table)
-                found[schemas.table] = TableVersion(path, version, left_out=left_out(schemas))
-        return found
+                versions[schemas.table] = TableVersion(path, version, left_out=left_out(schemas))
+        return versions
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Merge what the tables lack; return every table's version at this release.
@@ -233,21 +233,21 @@ class TableMergingSink(ABC):
             return {}
         commit = Commit(release.query_id, self.name, release.number, release.through_us)
         spark = next(iter(release.tables.values())).spark
-        for one in release.tables.values():
-            schema, table = self._schema(one), one.schemas.table
-            if one.rows or not self._tables.log(spark, table).exists:
-                self._scope.require(one.schemas, partial(self._tables.columns, spark, table))
-                self._tables.prepare(spark, table, schema=schema, commit=commit)
-        changed = {topic: one for topic, one in release.tables.items() if one.rows}
+        for table in release.tables.values():
+            schema, name = self._schema(table), table.schemas.table
+            if table.rows or not self._tables.log(spark, name).exists:
+                self._scope.require(table.schemas, partial(self._tables.columns, spark, name))
+                self._tables.prepare(spark, name, schema=schema, commit=commit)
+        changed = {topic: table for topic, table in release.tables.items() if table.rows}
         if changed:
             self._merge_changed(changed, commit=commit)
         return {
-            one.schemas.table: TableVersion(
-                self._tables.path(one.schemas.table),
-                self._tables.log(spark, one.schemas.table).version_at(release.number),
-                left_out=left_out(one.schemas),
+            table.schemas.table: TableVersion(
+                self._tables.path(table.schemas.table),
+                self._tables.log(spark, table.schemas.table).version_at(release.number),
+                left_out=left_out(table.schemas),
             )
-            for one in release.tables.values()
+            for table in release.tables.values()
         }
 
     @abstractmethod
@@ -298,8 +298,8 @@ class DeltaMergingSink(TableMergingSink):
             spark,
             output,
             tables=tables,
-            incomplete=IncompleteTables(side, sink=self.incomplete, of=self.name),
-            scope=MirrorScope(options.get("accepted", ()), of=self.name),
+            incomplete=IncompleteTables(side, sink=self.incomplete, merging_sink=self.name),
+            scope=MirrorScope(options.get("accepted", ()), sink=self.name),
             direct=direct,
         )
 
@@ -310,9 +310,9 @@ class DeltaMergingSink(TableMergingSink):
     def _merge_changed(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
         opened: dict[str, tuple[CollectedTable, DirectTable]] = {}
         for topic, table in tables.items():
-            found = self._opened(table)
-            if isinstance(table, CollectedTable) and found is not None:
-                opened[topic] = table, found
+            opened_table = self._opened(table)
+            if isinstance(table, CollectedTable) and opened_table is not None:
+                opened[topic] = table, opened_table
         self._merge_directly(opened, commit=commit)
         rest = {topic: table for topic, table in tables.items() if topic not in opened}
         if rest:

@@ -88,8 +88,8 @@ class HistoryColumns:
 
     def require_free(self, schemas: TopicSchemas) -> None:
         """Raise ConfigError where a source table has a column with the name of one of ours."""
-        ours = set(self.names)
-        taken = sorted(name for name in mirror_columns(schemas) if name.lower() in ours)
+        own_names = set(self.names)
+        taken = sorted(name for name in mirror_columns(schemas) if name.lower() in own_names)
         if taken:
             raise ConfigError(
                 "a table has columns with names that its history table needs",
@@ -104,14 +104,14 @@ class HistoryColumns:
 
     def require_same(self, partitions: tuple[str, ...], *, table: str) -> None:
         """Raise ConfigError for a history table that was begun with another prefix."""
-        found = [name for name in partitions if name.endswith(_IS_CURRENT)]
-        if found and self.is_current not in found:
-            prefix = found[0].removesuffix(_IS_CURRENT)
+        flags = [name for name in partitions if name.endswith(_IS_CURRENT)]
+        if flags and self.is_current not in flags:
+            prefix = flags[0].removesuffix(_IS_CURRENT)
             raise ConfigError(
                 "history_prefix: the output's history tables were begun with another one",
                 hint=f'Set history_prefix = "{prefix}", or begin a new output and checkpoint',
                 table=table,
-                column_in_table=found[0],
+                column_in_table=flags[0],
                 column_by_setting=self.is_current,
             )
 
@@ -119,8 +119,8 @@ class HistoryColumns:
         """Return the columns of a table's history and their types; raises as `require_free`."""
         self.require_free(table.schemas)
         kinds = (TimestampType(), TimestampType(), BooleanType())
-        ours = [StructField(name, kind) for name, kind in zip(self.names, kinds, strict=True)]
-        return StructType([*ours, *mirror_schema(table)])
+        own_fields = [StructField(name, kind) for name, kind in zip(self.names, kinds, strict=True)]
+        return StructType([*own_fields, *mirror_schema(table)])
 
 
 def stage(
@@ -129,7 +129,7 @@ def stage(
     *,
     columns: Sequence[str],
     keys: Sequence[str],
-    ours: HistoryColumns,
+    version_columns: HistoryColumns,
     rows: int,
 ) -> DataFrame:
     """Return the changes that close, open or lack a version, with the values of what they open.
@@ -139,8 +139,8 @@ def stage(
     change opens; the flags `closes` (it ends the version in the table), `opens`, and `is_lost` (an
     UPDATE of a row that the table lacks); and a value for each of `columns` and of `_stale`.
     """
-    each = fold_each(changes, columns).alias("c")
-    stale = _stale(current, columns, ours)
+    folds = fold_each(changes, columns).alias("c")
+    stale = _stale(current, columns, version_columns)
     touched = changes.select(F.col("key").alias("touched_key")).distinct()
     if rows <= _BROADCAST_ROWS_MAX:
         touched = F.broadcast(touched)
@@ -158,7 +158,7 @@ def stage(
     is_patch = F.col("action") == PATCH
     is_end = F.col("ends_at").isNull() | (F.col("ends_at") != F.col("starts_at"))
     is_deleted = F.col("action") == DELETE
-    staged = each.join(held, F.expr("c.key <=> h.of_key"), "left").select(
+    staged = folds.join(held, F.expr("c.key <=> h.of_key"), "left").select(
         "key",
         "ordinal",
         "starts_at",
@@ -186,7 +186,7 @@ def merge_staged(
     *,
     columns: Sequence[str],
     keys: Sequence[str],
-    ours: HistoryColumns,
+    version_columns: HistoryColumns,
     files: int,
 ) -> None:
     """Close and open versions; keys are also equal where both are null.
@@ -199,29 +199,32 @@ def merge_staged(
     # As few tasks as files: each task writes one for itself.
     source = closing.unionByName(opening).coalesce(files)
     same_key = " AND ".join(f"t.{quoted(key)} <=> s.key.{quoted(key)}" for key in keys)
-    written = [*columns, *_stale(history.toDF(), columns, ours)]
+    written = [*columns, *_stale(history.toDF(), columns, version_columns)]
     inserted: dict[str, str | Column] = {
-        ours.valid_from: F.col("s.starts_at"),
-        ours.valid_to: F.col("s.ends_at"),
-        ours.is_current: F.col("s.ends_at").isNull(),
+        version_columns.valid_from: F.col("s.starts_at"),
+        version_columns.valid_to: F.col("s.ends_at"),
+        version_columns.is_current: F.col("s.ends_at").isNull(),
         **{quoted(column): F.col(f"s.{_value(n)}") for n, column in enumerate(written)},
     }
     (
         history.alias("t")
-        .merge(source.alias("s"), f"s.is_closing AND t.{ours.is_current} AND {same_key}")
-        .whenMatchedDelete(f"t.{ours.valid_from} >= s.starts_at")
+        .merge(source.alias("s"), f"s.is_closing AND t.{version_columns.is_current} AND {same_key}")
+        .whenMatchedDelete(f"t.{version_columns.valid_from} >= s.starts_at")
         .whenMatchedUpdate(
-            set={ours.valid_to: F.col("s.starts_at"), ours.is_current: F.expr("false")}
+            set={
+                version_columns.valid_to: F.col("s.starts_at"),
+                version_columns.is_current: F.expr("false"),
+            }
         )
         .whenNotMatchedInsert("NOT s.is_closing", values=inserted)
         .execute()
     )
 
 
-def _stale(table: DataFrame, columns: Sequence[str], ours: HistoryColumns) -> list[str]:
+def _stale(table: DataFrame, columns: Sequence[str], version_columns: HistoryColumns) -> list[str]:
     """Return the columns that no change writes any more; an UPDATE leaves them unchanged."""
-    known = {name.lower() for name in (*ours.names, *columns)}
-    return [name for name in table.columns if name.lower() not in known]
+    written = {name.lower() for name in (*version_columns.names, *columns)}
+    return [name for name in table.columns if name.lower() not in written]
 
 
 def _held(position: int) -> str:
@@ -250,11 +253,11 @@ def stage_rows(
     *,
     columns: Sequence[str],
     keys: Sequence[str],
-    ours: HistoryColumns,
+    version_columns: HistoryColumns,
 ) -> StagedRows:
     """Return the versions that folded changes close and open; `history` is before the release."""
     values = history.values(keys[0], [change.state.key[keys[0]] for change in folded])
-    current = history.found(keys[0], values, columns, part=ours.current)
+    current = history.find_rows(keys[0], values, columns, part=version_columns.current)
     place_of = {key: place for place, key in enumerate(as_tuples(current.select(list(keys))))}
     of_change = as_tuples(history.rows([change.state.key for change in folded], keys))
     places = [place_of.get(key) for key in of_change]
@@ -263,18 +266,20 @@ def stage_rows(
     opening = [
         (change, place) for change, place in changes if _opens(change, is_held=place is not None)
     ]
-    both = [*((change, None) for change in closing), *opening]
+    rows = [*((change, None) for change in closing), *opening]
     source: dict[str, Any] = {
-        "is_closing": history.flags([n < len(closing) for n in range(len(both))]),
-        "starts_at": history.values(ours.valid_from, [change.starts_at for change, _ in both]),
-        "ends_at": history.values(ours.valid_to, [change.ends_at for change, _ in both]),
+        "is_closing": history.flags([n < len(closing) for n in range(len(rows))]),
+        "starts_at": history.values(
+            version_columns.valid_from, [change.starts_at for change, _ in rows]
+        ),
+        "ends_at": history.values(version_columns.valid_to, [change.ends_at for change, _ in rows]),
     }
     for n, key in enumerate(keys):
-        source[f"key_{n}"] = history.values(key, [change.state.key[key] for change, _ in both])
-    held = [place for _, place in both]
+        source[f"key_{n}"] = history.values(key, [change.state.key[key] for change, _ in rows])
+    held = [place for _, place in rows]
     for n, column in enumerate(columns):
-        captured = [change.state.captures(column) for change, _ in both]
-        new = history.values(column, [change.state.values.get(column) for change, _ in both])
+        captured = [change.state.captures(column) for change, _ in rows]
+        new = history.values(column, [change.state.values.get(column) for change, _ in rows])
         source[folded_value(n)] = history.either(captured, new, current[column], held)
     lost = (
         change.ordinal for change, place in changes if _is_lost(change, is_held=place is not None)
@@ -288,20 +293,21 @@ def merge_rows(
     *,
     columns: Sequence[str],
     keys: Sequence[str],
-    ours: HistoryColumns,
+    version_columns: HistoryColumns,
     commit: Commit,
 ) -> None:
     """Close and open versions in one commit, unless the table has it or nothing would change."""
+    is_current = version_columns.is_current
     history.merge(
         rows,
-        same_row=f"s.is_closing AND t.{ours.is_current} = true AND {same_key(rows, keys)}",
-        is_deleted=f"t.{ours.valid_from} >= s.starts_at",
-        updated={ours.valid_to: "s.starts_at", ours.is_current: "false"},
+        same_row=f"s.is_closing AND t.{is_current} = true AND {same_key(rows, keys)}",
+        is_deleted=f"t.{version_columns.valid_from} >= s.starts_at",
+        updated={version_columns.valid_to: "s.starts_at", is_current: "false"},
         is_inserted="NOT s.is_closing",
         inserted={
-            ours.valid_from: "s.starts_at",
-            ours.valid_to: "s.ends_at",
-            ours.is_current: "s.ends_at IS NULL",
+            version_columns.valid_from: "s.starts_at",
+            version_columns.valid_to: "s.ends_at",
+            is_current: "s.ends_at IS NULL",
             **{double_quoted(column): f"s.{folded_value(n)}" for n, column in enumerate(columns)},
         },
         commit=commit,

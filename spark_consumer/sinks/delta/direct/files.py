@@ -73,9 +73,9 @@ class DirectFiles(DirectTable):
         parts = [name for name in actions.column_names if name.startswith("partition.")]
         bounds = [f"{end}.{name}" for name in order[:1] for end in ("min", "max")]
         bounds += [f"min.{name}" for name in order[1:]]
-        known = [name for name in bounds if name in actions.column_names]
+        bounded = [name for name in bounds if name in actions.column_names]
         times = actions["modification_time"].cast(pyarrow.int64()).to_pylist()
-        rows = actions.select(["path", "size_bytes", "num_records", *parts, *known]).to_pylist()
+        rows = actions.select(["path", "size_bytes", "num_records", *parts, *bounded]).to_pylist()
         return [
             _described(row, modified_ms, bounds, parts)
             for row, modified_ms in zip(rows, times, strict=True)
@@ -206,7 +206,7 @@ def _described(
     path = row["path"]
     place = tuple(row.get(name) for name in bounds) or (modified_ms, path)
     texts = [(part.removeprefix("partition."), *_texts(row[part])) for part in parts]
-    is_ours = (
+    is_own_file = (
         _PLAIN_PATH.fullmatch(path) is not None
         and None not in place
         and all(is_text for _, is_text, _ in texts)
@@ -214,7 +214,7 @@ def _described(
     return DataFile(
         path=path,
         size=row["size_bytes"],
-        rows=row["num_records"] if is_ours else None,
+        rows=row["num_records"] if is_own_file else None,
         place=_NOWHERE if None in place else place,
         modified_ms=modified_ms,
         partition=tuple((name, text) for name, _, text in texts),
@@ -286,8 +286,8 @@ def statistics(rows: Any, columns: Iterable[str]) -> str:
         if name not in rows.column_names or not _has_bounds(rows.schema.field(name).type):
             continue
         nulls[name] = rows[name].null_count
-        found = compute.min_max(rows[name]).as_py()
-        bounds = _low(found["min"]), _high(found["max"])
+        extremes = compute.min_max(rows[name]).as_py()
+        bounds = _low(extremes["min"]), _high(extremes["max"])
         if None not in bounds:
             least[name], most[name] = bounds
     content = {
@@ -330,9 +330,9 @@ def _as_type(values: Any, kind: Any) -> Any:
 
 
 def _refuse_others(have: Iterable[str], want: Any) -> None:
-    others = sorted(set(have).difference(field.name for field in want))
-    if others:
-        raise OtherColumns(", ".join(others))
+    extra = sorted(set(have).difference(field.name for field in want))
+    if extra:
+        raise OtherColumns(", ".join(extra))
 
 
 def _is_sorted(rows: Any, columns: Sequence[str]) -> bool:

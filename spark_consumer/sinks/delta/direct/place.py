@@ -117,9 +117,9 @@ def _s3_options(s3: S3Access) -> Callable[[], Mapping[str, str]]:
     def options() -> Mapping[str, str]:
         return {**fixed, **_credentials(s3)}
 
-    found = options()
+    resolved = options()
     for variable, option in _S3_ENVIRONMENT.items():
-        if option not in found and os.environ.get(variable):
+        if option not in resolved and os.environ.get(variable):
             raise OnlySpark(
                 f"{variable} is in the environment, and Spark's session does not use it"
             )
@@ -158,11 +158,14 @@ def _encryption(s3: S3Access) -> dict[str, str]:
 
 
 def _credentials(s3: S3Access) -> dict[str, str]:
-    found = s3.credentials()
-    if found is None:
+    credentials = s3.credentials()
+    if credentials is None:
         return {"AWS_SKIP_SIGNATURE": "true"}
-    pair = {"AWS_ACCESS_KEY_ID": found.access_key, "AWS_SECRET_ACCESS_KEY": found.secret_key}
-    token = found.session_token
+    pair = {
+        "AWS_ACCESS_KEY_ID": credentials.access_key,
+        "AWS_SECRET_ACCESS_KEY": credentials.secret_key,
+    }
+    token = credentials.session_token
     return pair if token is None else pair | {"AWS_SESSION_TOKEN": token}
 
 
@@ -178,10 +181,10 @@ def _gcs_options(gcs: GcsAccess) -> Callable[[], Mapping[str, str]]:
                 f"{variable} is in the environment, and Spark's session does not use it"
             )
     endpoint = gcs.setting("storage.root.url").rstrip("/")
-    found = _gcs_credentials(gcs)
+    credentials = _gcs_credentials(gcs)
     if endpoint not in ("", _GCS):
-        found["GOOGLE_BASE_URL"] = endpoint
-    return lambda: found
+        credentials["GOOGLE_BASE_URL"] = endpoint
+    return lambda: credentials
 
 
 def _gcs_credentials(gcs: GcsAccess) -> dict[str, str]:
@@ -206,8 +209,8 @@ def _default_credentials() -> Path | None:
         return Path(named)
     folder = os.environ.get("CLOUDSDK_CONFIG")
     usual = Path(folder) if folder else Path.home() / ".config" / "gcloud"
-    found = usual / "application_default_credentials.json"
-    return found if found.exists() else None
+    path = usual / "application_default_credentials.json"
+    return path if path.exists() else None
 
 
 def _understood(file: Path) -> str:

@@ -142,10 +142,10 @@ class DirectTable:
 
     def content(self, file: str) -> list[dict[str, Any]]:
         """Return the rows of one of the files."""
-        found: list[dict[str, Any]] = parquet.read_table(
+        rows: list[dict[str, Any]] = parquet.read_table(
             self._opened(file), partitioning=None, coerce_int96_timestamp_unit="us"
         ).to_pylist()
-        return found
+        return rows
 
     def has_long_timestamps(self, file: str) -> bool:
         """Whether one of the files has timestamps of 96 bits.
@@ -238,7 +238,7 @@ class DirectTable:
         merger = merger.when_matched_delete(is_deleted).when_matched_update(dict(updated))
         merger.when_not_matched_insert(dict(inserted), predicate=is_inserted).execute()
 
-    def found(
+    def find_rows(
         self,
         column: str,
         values: Any,
@@ -309,11 +309,11 @@ def writer_properties(schema: Any) -> WriterProperties:
         for field in schema
         if not _is_record(field.type)
     }
-    others = ColumnProperties(statistics_enabled="PAGE" if has_nested else "NONE")
+    default = ColumnProperties(statistics_enabled="PAGE" if has_nested else "NONE")
     return WriterProperties(
         compression="SNAPPY",
         statistics_truncate_length=_TEXT_BYTES_MAX,
-        default_column_properties=others,
+        default_column_properties=default,
         column_properties=chosen,
     )
 

@@ -63,8 +63,8 @@ def find_direct_way(
     else:
         try:
             return DirectWay(find_place(output, access), rows_max=rows_max, bytes_max=bytes_max)
-        except OnlySpark as found:
-            reason = str(found)
+        except OnlySpark as import_error:
+            reason = str(import_error)
     _log.info("small releases are written by Spark", reason=reason)
     return None
 
@@ -234,8 +234,8 @@ def release_rows(
         version = sinks.get(CHANGELOG)
         if version is None or not version.rows or (tables and table not in tables):
             continue
-        found = direct.changes(version.path, after=manifest.release - 1, through=manifest.release)
-        if found is None:
+        changes = direct.changes(version.path, after=manifest.release - 1, through=manifest.release)
+        if changes is None:
             return None
-        rows.append(sorted(({**one, "table": table} for one in found), key=_PLACE))
+        rows.append(sorted(({**change, "table": table} for change in changes), key=_PLACE))
     return merge(*rows, key=_PLACE)

@@ -136,7 +136,7 @@ def test_manifests_name_the_older_cut_until_the_merge_and_as_of_reads_it(kit, tm
         change = kit.Change("INSERT", {"id": number}, {"a": "x", "b": 1}, us=number + 1)
         sinks = [changelog] if behind else [changelog, mirror]
         one = output.release(number, topic, [change], small=True)
-        list(write_release(one, sinks=sinks, output=files, behind=behind))
+        list(write_release(one, sinks=sinks, output=files, waiting_mirrors=behind))
 
     def seen(time_us):
         found = as_of(kit.spark, output.folder, time_us)["t"].collect()

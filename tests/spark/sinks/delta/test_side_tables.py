@@ -38,7 +38,7 @@ def test_changes_are_appended_once_and_counted(kit, is_direct, of):
     commit = Commit("query-1", of, 4, release.through_us)
     for again in (False, True):
         tables = SinkTables(kit.output, "aside", sink="aside", direct=direct)
-        side = IncompleteTables(tables, sink="aside", of=of)
+        side = IncompleteTables(tables, sink="aside", merging_sink=of)
         side.open(kit.spark, query_id="query-1", release_max=4)
         with capture_logs() as lines:
             if is_direct:

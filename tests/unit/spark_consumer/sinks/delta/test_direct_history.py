@@ -100,7 +100,7 @@ def test_keys_are_folded_by_themselves_and_know_their_base():
 def write(path, number, changes):
     """Merge a release; return the ordinals of the UPDATEs that were lost."""
     table = DirectTable(path)
-    common = {"columns": COLUMNS, "keys": KEYS, "ours": HistoryColumns()}
+    common = {"columns": COLUMNS, "keys": KEYS, "version_columns": HistoryColumns()}
     staged = stage_rows(table, fold_each_row(changes, COLUMNS), **common)
     commit = Commit("query-1", "history", number, number)
     merge_rows(table, staged.rows, **common, commit=commit)

@@ -65,7 +65,7 @@ def test_nulls_are_found_too_and_a_version_stays_as_it_was(path):
     table.append(table.rows(rows, ["id", "a"]), commit=FIRST)
     append(path, 7, SECOND)
     before = DirectTable(path, version=1)
-    found = before.found("id", before.values("id", [None, 2, 7]), ["id"]).to_pylist()
+    found = before.find_rows("id", before.values("id", [None, 2, 7]), ["id"]).to_pylist()
     assert sorted(found, key=str) == [{"id": 2}, {"id": None}]
     ((file, size),) = before.files()
     assert 0 < size == Path(unquote(file)).stat().st_size
@@ -82,7 +82,7 @@ def test_a_partition_has_files_and_rows_of_its_own(tmp_path):
     assert (len(table.files()), len(new)) == (2, 1)
     assert "is_new=true" in new[0][0]
     wanted = table.values("id", [0, 1])
-    assert table.found("id", wanted, ["id"], part={"is_new": True}).to_pylist() == [{"id": 1}]
+    assert table.find_rows("id", wanted, ["id"], part={"is_new": True}).to_pylist() == [{"id": 1}]
 
 
 @pytest.fixture(params=KEYS_OF_TYPE)
