@@ -52,7 +52,7 @@ def main() -> None:
 
 @app.command()
 def fetch() -> None:
-    """Fetch the JVM parts into the user's cache and record what they load, unless that is done."""
+    """Fetch the JVM parts into the user's cache and record their classes, unless that is done."""
     # These libraries take a second to load, and other commands do not need them.
     from tidegate.local_stack.parts.class_recording import (  # noqa: PLC0415 - heavy imports, for this command only
         are_class_archives_made,
@@ -222,7 +222,7 @@ def show(
         int, typer.Option(min=1, help="Print at most this many rows, the last ones.")
     ] = 20,
 ) -> None:
-    """Print a table's mirror or changelog, as it is in Delta now."""
+    """Print the current content of a table's mirror or changelog in Delta."""
     from tidegate.local_stack.show import (  # noqa: PLC0415 - heavy imports, for this command only
         changelog_rows,
         mirror_rows,

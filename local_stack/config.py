@@ -12,7 +12,7 @@ from tidegate.program.settings import Settings
 
 
 class LocalStackConfig(Settings):
-    """Folder, ports (0: a free one) and what the simulator does."""
+    """Folder, ports (0: a free port) and the simulator's behaviour."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_LOCAL_")
     help_command: ClassVar[str] = "tidegate-local up --help"

@@ -1,4 +1,4 @@
-"""`tidegate-local show`: a mirror or changelog as it is in Delta now; needs no running consumer."""
+"""`tidegate-local show`: a mirror or changelog in Delta; needs no running consumer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wait_for_key(
 ) -> list[dict[str, Any]]:
     """Return the rows with `key` in their key or first column, as soon as one exists.
 
-    After `say_after_s` seconds, `say` is called once with what is waited for.  Raises
+    After `say_after_s` seconds, `say` is called once with the reason for waiting.  Raises
     PartFailedError after `deadline_s` seconds.
     """
     begin, is_said = time.monotonic(), False

@@ -1,7 +1,8 @@
 """`python -m tidegate.spark_consumer`, and the file that `spark-submit` is given.
 
-`spark-submit` starts it by its path, or a copy of it anywhere.  Python then puts its folder on the
-path, and that of this package has modules with the names of others, such as `kafka` and `metrics`.
+`spark-submit` starts it by its path, or a copy of it anywhere.  Python then puts the file's folder
+on the path, and this package's folder has modules with the names of other packages, such as `kafka`
+and `metrics`.
 """
 
 import sys

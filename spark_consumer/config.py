@@ -64,7 +64,7 @@ SPARK_PACKAGES: str = installed_line().packages
 """Maven coordinates of the data sources that the installed Spark does not ship, tested together."""
 
 ICEBERG_PACKAGES: str = installed_line().iceberg_packages
-"""What the Iceberg sinks need in addition: 47 MB, which a session has only on request.
+"""Packages that the Iceberg sinks need in addition: 47 MB, which a session has only on request.
 
 Empty where Iceberg has no runtime for the installed Spark.
 """
@@ -93,7 +93,7 @@ _SCHEMA = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 
 
 class ConsumerConfig(StreamSettings):
-    """What a run of the consumer needs to know; make one with `load`."""
+    """The settings of a run of the consumer; made by `load`."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_CONSUMER_")
     help_command: ClassVar[str] = "tidegate-consumer run --help"
@@ -450,7 +450,7 @@ class ConsumerConfig(StreamSettings):
         known = (*EXCLUSIONS, TRANSACTIONS_LEFT_OUT, UNWATCHED_COLUMNS)
         unknown = sorted(set(names_in(value)).difference(known))
         if unknown:
-            # As Python writes them: a variable may hold bytes that are no text.
+            # As Python writes them: a variable may hold bytes that are not text.
             raise ValueError(f"{', '.join(map(repr, unknown))}: not one of {', '.join(known)}")
         return value
 

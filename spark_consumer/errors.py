@@ -81,7 +81,7 @@ BAD_RECORD_HINT = (
     "Only Tidegate's workers may write to data topics: find the other writer of this record. "
     'on_bad_record = "dead_letter" sets such records aside in the table dead_letters of the output'
 )
-"""What to do about a record of a data topic that is no change."""
+"""What to do about a record of a data topic that is not a change."""
 
 
 class UnorderedChange(ConsumerError):  # noqa: N818 - named after what was found
@@ -109,25 +109,25 @@ class NewerCheckpoint(CheckpointMismatch):
 
 
 class ChangesExpired(ConsumerError):  # noqa: N818 - named after what happened
-    """Retention, or somebody, has removed records from Kafka before the gate has read them."""
+    """Records were removed from Kafka, by retention or an operator, before the gate read them."""
 
     exit_code = ExitCode.USAGE
 
 
 class DataTopicChanged(ConsumerError):  # noqa: N818 - named after what was found
-    """A topic is no longer the one that the stream began with: its records are gone."""
+    """A topic was deleted or re-created since the stream began: its records are gone."""
 
     exit_code = ExitCode.USAGE
 
 
 class ConflictingCopies(ConsumerError):  # noqa: N818 - named after what was found
-    """Two records have one order key and differ: one of them is not what was committed."""
+    """Two records have one order key and differ: one of them is not the committed change."""
 
     exit_code = ExitCode.USAGE
 
 
 class SegmentDamaged(ConsumerError):  # noqa: N818 - named after what was found
-    """A segment of waiting changes is missing, or does not hold what was written to it."""
+    """A segment of waiting changes is missing, or does not hold the changes written to it."""
 
 
 class ChangesNotConserved(ConsumerError):  # noqa: N818 - named after what was found
@@ -146,7 +146,7 @@ class StreamPartitionIncomplete(ConsumerError):  # noqa: N818 - named after what
 
 
 class CountsMissing(ConsumerError):  # noqa: N818 - named after what was found
-    """A job has ended and Spark has not delivered what it counted; nothing was written."""
+    """A job has ended and Spark has not delivered its counts; nothing was written."""
 
 
 class CheckpointConflict(ConsumerError):  # noqa: N818 - named after what was found
@@ -178,14 +178,14 @@ class TopicWriterReplaced(WriterReplaced):
 class ReleaseUnconfirmed(ConsumerError):  # noqa: N818 - named after what was found
     """Kafka aborted the transaction of a release, or did not say whether it was committed.
 
-    The next attempt reads what the topic holds before it publishes anything.
+    The next attempt reads the end of the topic before it publishes anything.
     """
 
     retriable = True
 
 
 class CommitOvertaken(ConsumerError):  # noqa: N818 - named after what happened
-    """Others have committed to an Iceberg table during each attempt to write a release to it.
+    """Other writers have committed to an Iceberg table during each attempt to write a release.
 
     Nothing of the release is in that table; the next attempt writes it.
     """
@@ -215,7 +215,7 @@ class AmbiguousNames(ConfigError):  # noqa: N818 - named after what was found
 
 
 class ForeignChange(ConfigError):  # noqa: N818 - named after what was found
-    """Others have changed the rows of a table of the output, or may have undone a release."""
+    """Another writer changed the rows of a table of the output, or may have undone a release."""
 
 
 class TableMissing(ConfigError):  # noqa: N818 - named after what was found
@@ -235,7 +235,7 @@ class TransactionTooLarge(ConfigError):  # noqa: N818 - named after what was fou
 
 
 class UnreadableEnvelope(ConfigError):  # noqa: N818 - named after what was found
-    """The stream's values are of another envelope than ours, which no sink takes."""
+    """The stream's values have an envelope other than Tidegate's, which no sink takes."""
 
 
 class ReleaseVacuumed(ConfigError):  # noqa: N818 - named after what was found

@@ -1,8 +1,8 @@
 """Options of Kafka's two clients: Java's, with which Spark reads, and librdkafka, for the rest.
 
-`kafka_options` takes both clients' names.  What both know under one name goes to both; a login and
-TLS in the words of one are translated for the other; everything else goes to the one that knows it.
-Values may be secrets: no error holds one.
+`kafka_options` takes both clients' names.  Options that have the same name in both go to both;
+options of one client for login and TLS are translated for the other; every other option goes to the
+client that has it.  Values may be secrets: no error holds one.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ TRANSLATED_OPTIONS = frozenset(
         "ssl.key.pem",
     }
 )
-"""librdkafka's names of what Java's client gets under names of its own."""
+"""librdkafka's names of options that have other names in Java's client."""
 
 JAVA_OPTIONS = frozenset(
     {
@@ -200,10 +200,10 @@ def one_sided(names: Mapping[str, object]) -> tuple[list[str], list[str]]:
 
 
 def librdkafka_options(options: Mapping[str, str], *, has_login: bool = False) -> dict[str, str]:
-    """Return what librdkafka gets of the settings, with Java's login and TLS in its words.
+    """Return librdkafka's options from the settings, with Java's login and TLS translated.
 
     `has_login` says that `kafka_login` is set, which logs librdkafka in.  Raises ValueError for a
-    login or a store that librdkafka has no word for, if nothing else takes its place.
+    login or a store that librdkafka has no option for, if no other option replaces it.
     """
     for_librdkafka = {name: value for name, value in options.items() if name not in JAVA_OPTIONS}
     login = {} if has_login else _login(options)

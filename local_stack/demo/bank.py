@@ -109,7 +109,7 @@ def _postgresql_statements(options: str, *, commit_timestamps: bool) -> list[str
 
 
 class Scenario(StrEnum):
-    """What a demo shows."""
+    """A scenario of the demo."""
 
     BANK = "bank"
     BACKFILL = "backfill"
@@ -142,7 +142,7 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A requested transfer; `settle` reduces the amount to what the account has."""
+    """A requested transfer; `settle` reduces the amount to the account's balance."""
 
     transfer_id: str
     debit: str
@@ -185,7 +185,7 @@ class Bank:
         return _spread(self.seed, "account", index)
 
     def opening_rows(self) -> list[tuple[str, str, int, int]]:
-        """Return the accounts as they are opened, in the order of `ACCOUNT_COLUMNS`."""
+        """Return the opening rows of the accounts, in the order of `ACCOUNT_COLUMNS`."""
         return [
             (self.account_id(index), _OWNERS[index % len(_OWNERS)], self.opening_balance, 0)
             for index in range(self.accounts)

@@ -45,7 +45,7 @@ def run_demo(options: DemoOptions, *, folder: Path, view: RunView) -> DemoReport
 
 
 def prove(options: DemoOptions, *, console: Console, report: Path | None, keep: bool) -> bool:
-    """Run the demo and print what it proved; return whether every figure is right.
+    """Run the demo and print its report; return whether every figure is right.
 
     Removes the run's folder, unless `keep` or the run failed: its logs then show the cause.
     """

@@ -132,7 +132,7 @@ class SimulatorControl:
         self._send("POST", "/add-fault", json.dumps({"database": self.database, **rule}))
 
     def clear_faults(self) -> None:
-        """Take all faults back."""
+        """Remove all faults."""
         self._send("POST", "/clear-faults", "{}")
 
     def stream_partitions(self) -> list[Any]:
@@ -279,7 +279,7 @@ class Killers:
 
 @dataclass(slots=True, kw_only=True)
 class Conductor(Killers):
-    """Carries out plans, one after the other, and counts what it did.
+    """Carries out plans, one after the other, and counts the steps.
 
     Three threads (splits and merges, workers, consumer), so that a kill that waits for its victim's
     step does not delay a split.  The first failure in any of them ends the run.

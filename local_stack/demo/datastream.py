@@ -73,7 +73,7 @@ class FilesReport:
     """The kind of database that the files are of."""
     files: int
     events: int
-    """Different ones, in files."""
+    """The number of different events in files."""
     changes: int
     backfill_rows: int
     copies: int
@@ -129,7 +129,7 @@ class FilesReport:
                 "unclean_stops",
             ),
             at_least={
-                # Without these the run shows nothing of what it is about.
+                # Without these the run would prove nothing.
                 "copies": asked.disturbances,
                 "late": asked.disturbances,
                 "mirror_deleted_rows": asked.disturbances,
@@ -317,7 +317,7 @@ class DatastreamRun(DemoRun):
                 self.pipeline.check()
 
     def _busiest(self) -> Program:
-        """Return the worker that has published most often: the others may have no files."""
+        """Return the worker that has published most often: other workers may have no files."""
         return max(
             self.pipeline.workers,
             key=lambda worker: StepFollower(worker.spec.log, 0).new_steps().count("publish"),

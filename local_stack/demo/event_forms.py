@@ -1,9 +1,9 @@
-"""Events as Google Datastream writes them, of its five sources: fields, schemas, places, bytes.
+"""Events of Google Datastream's five sources as it writes them: fields, schemas, places, bytes.
 
 Follows Datastream's page "Events and streams" and the forms of real files.  Where the two differ,
 an event has the form of files unless a caller asks for the page's: `postgresql-cdc`, and
 `primary_keys` of Oracle and SQL Server, which the page's tables do not have.  Imports nothing of
-the producer, which reads these files, so that it cannot repeat its mistakes.  Pure.
+the producer, which reads these files, so that it cannot repeat the producer's mistakes.  Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the bank's transfers and writes their events as files, in a thread, as Datastream does.
 
-A file is complete when it appears: it is written beside the location and moved there.  The last
-transfer waits for `finish`, and for every other event to be in a file.
+A file is complete when it appears: it is written to another folder and moved to the location.  The
+last transfer waits for `finish`, and for every other event to be in a file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Delivery(Generic[_Event]):
     _held: list[tuple[float, DeliveredFile[_Event]]] = field(default_factory=list)
 
     _held_since: set[str] | None = None
-    """The folders of which a file was held back since `hold_next`."""
+    """The folders with a file that was held back since `hold_next`."""
 
     def __post_init__(self) -> None:
         """Seed the chance."""
@@ -84,7 +84,7 @@ class Delivery(Generic[_Event]):
         self._held_since = set()
 
     def files(self, *, now_s: float) -> list[DeliveredFile[_Event]]:
-        """Return the files that are written now: one for each folder, and late ones.
+        """Return the files that are written now: one for each folder, and late files.
 
         A late file is in the folder of the minute in which it would have been written.
         """
@@ -133,7 +133,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class FilesWriter:
-    """The source and Datastream in one; `step` does what is due, `start` lets a thread do it."""
+    """The source and Datastream in one; `step` does the due work, `start` does so in a thread."""
 
     location: Path
     source: str
@@ -146,7 +146,7 @@ class FilesWriter:
     seed: int
     hold_s: float
     in_time_s: float
-    """An event is in time if a file has it within so many seconds of the source's time."""
+    """An event is in time if a file has it within this many seconds of the source's time."""
     done: int = 0
     events: dict[str, SourceEvent] = field(default_factory=dict)
     """Every event in a file, by uuid."""
@@ -222,7 +222,7 @@ class FilesWriter:
         self._thread.start()
 
     def resume(self) -> None:
-        """End the pause; the first files after it are late, whatever the seed."""
+        """End the pause; with every seed the first files after it are late."""
         self._delivery.hold_next()
         self._limit = self.transfers - 1
 
@@ -250,7 +250,7 @@ class FilesWriter:
             self._failure = error
 
     def step(self, *, now_s: float) -> None:
-        """Do what is due: transfers, a part of the backfill, and once a second files."""
+        """Do the due work: transfers, a part of the backfill, and once a second files."""
         for _ in range(self._due(now_s)):
             self._transfer(now_s)
         self._backfill(now_s)
@@ -298,7 +298,7 @@ class FilesWriter:
         self.done += 1
 
     def _next_ms(self, now_s: float, *, is_last: bool) -> int:
-        """Return the source's time of the next change, as far as it is a part of its order."""
+        """Return the source's time of the next change; it may go back if its order ignores time."""
         now_ms = int(now_s * 1_000)
         if self.source in _CLOCK_GOES_BACK:
             back = not is_last and self._chance.random() < _BACK_CHANCE
@@ -311,7 +311,7 @@ class FilesWriter:
         return at_ms
 
     def _backfill(self, now_s: float) -> None:
-        """Read rows as they are now: all of them while the first half of the transfers is made."""
+        """Read rows at their current state: all of them during the first half of the transfers."""
         share = min(1.0, 2 * self.done / self.transfers)
         unread_then = self._backfill_rows - int(share * self._backfill_rows)
         while len(self._unread) > unread_then:

@@ -54,8 +54,8 @@ class Pipeline:
     ) -> None:
         """Start workers `w1`, `w2`, … reading from `start` (RFC 3339) if the stream is new.
 
-        The others start when the first one has created the topics, so that a wrong setting is
-        reported once.
+        The other workers start when the first one has created the topics, so that a wrong setting
+        is reported once.
         """
         for number in range(1, count + 1):
             worker = self.programs.worker(f"w{number}", start=start)
@@ -103,7 +103,7 @@ class Pipeline:
         )
 
     def released(self) -> Released:
-        """Return what the release manifests say."""
+        """Return the facts in the release manifests."""
         folder = self.programs.output / "_releases"
         paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
         if not paths:
@@ -133,7 +133,7 @@ class Pipeline:
     ) -> None:
         """Wait for a condition; raises PartFailedError at the deadline or when a program ends.
 
-        `so_far` says in the error of a deadline how far it came.
+        `so_far` returns the progress, for the error at a deadline.
         """
         end = time.monotonic() + deadline_s
         while not condition():
@@ -213,7 +213,7 @@ class Pipeline:
 
 
 def _last_batch(log: Path) -> str:
-    """Return what a consumer's log says of its last batch: its watermark, and what holds it."""
+    """Return the last batch in a consumer's log: its watermark, and the cause of its lag."""
     lines = log.read_bytes().splitlines() if log.is_file() else []
     batches = (line for line in reversed(lines) if _BATCH in line)
     return next(batches, b"no batch").decode(errors="replace")

@@ -39,7 +39,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the demo was asked to do; a run that did less is wrong, because it proves less."""
+    """The requested work of the demo; a run that did less is wrong, because it proves less."""
 
     transfers: int
     kill_workers: int

@@ -1,4 +1,4 @@
-"""Options of the demo, and what the runs of all its scenarios share."""
+"""Options of the demo, and the base of the runs of all its scenarios."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class DemoOptions:
 
     @property
     def asked(self) -> Asked:
-        """What the report is compared with."""
+        """The requested work, with which the report is compared."""
         is_backfill = self.scenario is Scenario.BACKFILL
         # A few transfers may all come in time, and a few accounts are not closed.
         is_large = self.transfers >= _MANY_TRANSFERS and self.accounts >= _SOME_ACCOUNTS
@@ -141,7 +141,7 @@ class DemoRun(ABC):
         """Stop what makes transfers; does nothing if it has stopped already."""
 
     def stop(self) -> None:
-        """Stop what this run has started; does nothing for what has stopped already."""
+        """Stop the programs that this run has started, if they run."""
         self.stop_source()
         self.pipeline.stop()
 

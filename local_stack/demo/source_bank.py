@@ -131,7 +131,7 @@ class SourceBank:
 
     def _pay(self, account: int, amount: Decimal, *, at_us: int) -> RowChange:
         row = self.tables[_ACCOUNTS][account]
-        # A new row each time: changes and rows of a backfill keep the one that they had.
+        # A new row each time: changes and rows of a backfill keep their own.
         self.tables[_ACCOUNTS][account] = row = {
             **row,
             "balance": row["balance"] + amount,

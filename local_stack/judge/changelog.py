@@ -36,7 +36,7 @@ class ChangelogFigures:
     invented: int
     """Changes in the changelog that were never committed."""
     unlike_source: int
-    """Changes whose kind, keys, values, columns or transaction differ from what was committed."""
+    """Changes whose kind, keys, values, columns or transaction differ from the committed ones."""
     out_of_order: int
     """Neighbours against commit order, by release and ordinal or by their place in the files."""
     ordinals_broken: int

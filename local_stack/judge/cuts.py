@@ -29,7 +29,7 @@ class SourceReader(Protocol):
         """Return the names of all watched tables."""
 
     def read(self, table: str, *, at_us: int | None) -> TableRows:
-        """Return a table as it was at an instant, or as it is now."""
+        """Return a table's content at an instant, or its current content."""
 
 
 class MirrorReader(Protocol):
@@ -133,7 +133,7 @@ def compare_cuts(
 
 
 def _stands_at(manifest: ReleaseManifest, ends_us: Mapping[int, int]) -> tuple[int, int, str]:
-    """Return the release of the mirrors, its end, and what is wrong with that."""
+    """Return the release of the mirrors, its end, and a fault of it, or an empty text."""
     releases = {entry.mirror_release for entry in manifest.tables.values()} - {None}
     stands_at = min(
         (release for release in releases if release is not None), default=manifest.number

@@ -1,4 +1,4 @@
-"""Reads what the consumer wrote: Delta tables with delta-rs, manifests as plain JSON.
+"""Reads the consumer's output: Delta tables with delta-rs, manifests as plain JSON.
 
 The changelog is read file by file, so that the order of rows is the order in the files and not that
 of a query.  Nothing here assumes that the tables are right.
@@ -93,7 +93,7 @@ class CommitTimes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One changelog row: when it was committed in its source, and when in Delta."""
+    """A changelog row's commit times in its source and in Delta."""
 
     committed_us: int
     delivered_us: int
@@ -196,8 +196,8 @@ def delta_files(path: Path, *, version: int | None = None) -> list[tuple[str, pa
     """Return each file of a Delta table at a version, or at its head, with its rows.
 
     They are read one by one: delta-rs's own way to Arrow leaves threads behind that abort the
-    interpreter when it ends, more often than not.  Raises ValueError for a table whose files alone
-    do not say what its rows are.
+    interpreter when it ends, more often than not.  Raises ValueError for a table whose rows do not
+    follow from its files alone.
     """
     delta = DeltaTable(str(path), version=version)
     return [(uri, _read_file(uri)) for uri in _plain_files(delta)]
@@ -206,7 +206,8 @@ def delta_files(path: Path, *, version: int | None = None) -> list[tuple[str, pa
 def _read_file(uri: str) -> pa.Table:
     """Return a file's rows with the types that Spark's files have.
 
-    delta-rs's MERGE notes Arrow's view types in its files; PyArrow joins them with no others.
+    delta-rs's MERGE writes Arrow's view types to its files, which PyArrow joins with no other
+    types.
     """
     content = pq.read_table(_local_path(uri), partitioning=None)
     fields = [field.with_type(_without_views(field.type)) for field in content.schema]

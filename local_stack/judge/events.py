@@ -51,7 +51,7 @@ class SourceEvent:
     """Whether that was early enough for a release in the source's order."""
 
     def written(self, at_us: int, *, is_in_time: bool) -> SourceEvent:
-        """Return the event as it is once a file has it."""
+        """Return the event with the time when a file had it."""
         return replace(self, written_us=at_us, is_in_time=is_in_time)
 
 
@@ -124,7 +124,7 @@ def compare_events(
     histories = _wrong_histories(events, rows)
     overtaken = _behind_newer(events, rows)
     disorder = _disorder_in_time(events, rows) or [
-        # No newer change, however late that one was, may be before it.
+        # No newer change may be before it, however late the newer change was.
         f"{event.table}: change {event.number} stands behind change {newer} of its row"
         for event, newer in overtaken
         if event.is_in_time
@@ -237,11 +237,11 @@ def _behind_newer(
 
 @dataclass(frozen=True, slots=True)
 class EventMirrorFigures:
-    """What the mirrors have at the end, and the releases whose mirrors are wrong."""
+    """The mirrors' content at the end, and the releases whose mirrors are wrong."""
 
     releases: int
     cuts: int
-    """How many of them the mirrors stood at."""
+    """The number of releases that the mirrors were at."""
     releases_unlike_changelog: int
     rows: int
     """Rows at the end that were not deleted."""

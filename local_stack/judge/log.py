@@ -1,4 +1,4 @@
-"""The simulator's commit log, fetched over HTTP: what was really committed.
+"""The simulator's commit log, fetched over HTTP: the changes that were really committed.
 
 The judge shares no code with `schemas`, so commit order is defined here a second time on purpose: a
 change's place is (commit timestamp, server transaction id, record sequence, mod number); and so
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
-    """One change as it was committed; values are in Spanner's JSON form (an INT64 is a string)."""
+    """One committed change; values are in Spanner's JSON form (an INT64 is a string)."""
 
     table: str
     place: Place

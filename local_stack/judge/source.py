@@ -3,10 +3,10 @@
 Tables are read with the official Spanner client only.  Values are taken undecoded and converted to
 the canonical form here: the client's decoding costs more time than everything else in the judge.
 
-The rows that a stream began with are the transactions that a backfill makes of them.  The source
-says which rows there are; the output says where each is, since that follows from how the producer
-cut the tables.  An absent row has a place that no row can have, and a second row for the same key
-remains as a change that was never committed.
+The rows that a stream began with are compared as the transactions that a backfill makes of them.
+The source determines the rows; the output determines the place of each, since that depends on how
+the producer cut the tables.  An absent row has a place that no row can have, and a second row for
+the same key remains as a change that was never committed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SpannerSource:
         return self.layout[table].key
 
     def read(self, table: str, *, at_us: int | None) -> TableRows:
-        """Return a table as it was at an instant (exact staleness), or as it is now (strong)."""
+        """Return a table's content at an instant (exact staleness), or now (strong)."""
         bound = {} if at_us is None else {"read_timestamp": _EPOCH + timedelta(microseconds=at_us)}
         names = self.layout[table].columns
         with self.database.snapshot(**bound) as snapshot:
@@ -94,7 +94,7 @@ _TOKENS = "tidegate-backfill/"
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """What a stream began with."""
+    """The rows that a stream began with."""
 
     at_us: int
     """The commit time of all of them; everything that the log has up to then is in them."""
@@ -115,7 +115,7 @@ FirstPlaces = Mapping[str, Mapping[tuple[str, ...], Place]]
 def first_transactions(
     first: FirstRows, source: SourceReader, places: FirstPlaces
 ) -> list[LoggedTransaction]:
-    """Return what a backfill has to publish: each row of the source at that time, once."""
+    """Return the transactions that a backfill has to publish: each row of the source, once."""
     changes: defaultdict[str, list[LoggedChange]] = defaultdict(list)
     for table in first.tables:
         for change in _changes(table, source, places.get(table, {}), first.at_us):

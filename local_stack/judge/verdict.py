@@ -1,7 +1,7 @@
 """The judge compares a consumer's output with the commit log and with the source tables.
 
 It imports neither producer nor consumer nor `schemas`, so that it cannot repeat their mistakes; a
-test enforces this.  It only counts: `demo/report.py` decides what a figure must be.
+test enforces this.  It only counts: `demo/report.py` has the expected figures.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def judge_output(
 ) -> Verdict:
     """Compare a consumer's output folder with everything that was committed.
 
-    `rule` returns what is wrong with a cut as a whole; `progress` gets a line for each stage.
-    With `first` the stream began with the rows of that time, and has the changes after it.
+    `rule` returns the faults of a whole cut; `progress` gets a line for each stage.  With `first`
+    the stream began with the rows of that time, and has the changes after it.
     """
     delta = DeltaReader(output)
     progress("reading the changelog's files")

@@ -25,11 +25,11 @@ SPARK = "spark"
 STAMP = "stamp.json"
 
 SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-"""Java speaks of archives on standard output, where programs print their results."""
+"""Keeps Java's messages about archives from standard output, where programs print results."""
 
 
 class ClassOptions(Protocol):
-    """What a Java program is started with, for its archive."""
+    """The options of a Java program for its class archive."""
 
     def options(self, program: str) -> tuple[str, ...]:
         """Return options for Java; `program` is the name of an archive."""
@@ -58,7 +58,7 @@ class ClassArchives:
 
     @property
     def exist(self) -> bool:
-        """Whether they were made, for whatever Java."""
+        """Whether archives were made, for any Java."""
         return "key" in self._stamp()
 
     def seal(self, key: str) -> None:

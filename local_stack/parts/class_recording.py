@@ -1,10 +1,10 @@
 """Makes the class archives: starts each Java program once, with the option to write one.
 
-It takes half a minute, once for an installation.  A program that cannot be recorded starts as it
-did without an archive: that is reported, and no error.
+It takes half a minute, once for an installation.  A program that cannot be recorded starts without
+an archive: that is reported and is not an error.
 
 `python -m tidegate.local_stack.parts.class_recording` is Spark's part: it starts a session as a run
-does, lets it do what the consumer's first batch does, and waits until Java has ended.
+does, does the work of the consumer's first batch in it, and waits until Java has ended.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _IN_ORDER = (0, 128 + signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """Tells programs to write their archives below `folder`."""
+    """Makes programs write their archives below `folder`."""
 
     folder: Path
 

@@ -58,7 +58,7 @@ def _named(environ: Mapping[str, str], places: Iterable[str]) -> Iterator[str]:
 
 
 def require_java_home(environ: Mapping[str, str] | None = None) -> None:
-    """Raise JavaMissingError if JAVA_HOME names a folder without a Java: that one was meant."""
+    """Raise JavaMissingError if JAVA_HOME names a folder without a Java."""
     environ = os.environ if environ is None else environ
     home = environ.get("JAVA_HOME")
     if home and not (Path(home) / "bin" / "java").is_file():

@@ -64,7 +64,7 @@ class JvmParts:
 
     @property
     def iceberg_jars(self) -> tuple[Path, ...]:
-        """What a session with Iceberg sinks needs in addition to `spark_jars`."""
+        """The jars that a session with Iceberg sinks needs in addition to `spark_jars`."""
         return tuple(sorted((self.root / "iceberg").glob("*.jar")))
 
 
@@ -251,9 +251,9 @@ def retrieve(
 ) -> None:
     """Fetch the jars of `ivy_xml` into the folder `work`, named by Ivy's `pattern`.
 
-    What is fetched stays in `cache` after a failure, so that the next attempt continues there.
-    `report` gets a short line for each step; `what` names the jars in lines and errors.
-    Raises FetchError with Ivy's last lines.
+    Fetched files stay in `cache` after a failure, so that the next attempt continues there.
+    `report` gets a short line for each step; `what` names the jars in lines and errors.  Raises
+    FetchError with Ivy's last lines.
     """
     environ = os.environ if environ is None else environ
     ivy_file = work / "ivy.xml"

@@ -75,7 +75,7 @@ class SecureListener:
         return _SECURE_SETTINGS.format(keystore=self._keystore)
 
     def client_options(self) -> dict[str, str]:
-        """Return what a Kafka client needs to use it, by librdkafka's names."""
+        """Return the options of a Kafka client for this broker, by librdkafka's names."""
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",

@@ -1,7 +1,7 @@
 """Child processes and ports: log file, readiness with a deadline, clean stop, no orphans.
 
 Every child runs below a `supervisor`, which ends the child's whole process group when this process
-asks for it or ends.  A child that ends while it should become ready is an error with the last lines
+requests it or ends.  A child that ends while it should become ready is an error with the last lines
 of its log.
 
 All ports of a stack are held until the last one is chosen, so they differ.  Another program may
@@ -230,7 +230,7 @@ class Service:
         self.process.wait_ready(is_ready, deadline_s=deadline_s)
 
     def stop(self) -> None:
-        """Stop the program; what it keeps in its folder stays."""
+        """Stop the program; the files in its folder stay."""
         if self.process is not None:
             self.process.stop()
 
@@ -254,7 +254,7 @@ def _read_line(fd: int) -> str:
 HOST = "127.0.0.1"
 
 _LISTENING = range(15_000, 32_000)
-"""Below what Linux (32768 and up) and others (49152 and up) give to connections."""
+"""Below the ports that systems give to connections (Linux: from 32768, others: from 49152)."""
 _TRIES = 50
 
 

@@ -175,7 +175,7 @@ class Program:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the running process, or the one that has ended, has logged a step."""
+        """Whether the running process, or the last one, has logged a step."""
         return self.step != NO_STEP
 
     def start(self) -> None:
@@ -210,7 +210,7 @@ class Programs:
     more: Mapping[str, str] = field(default_factory=dict)
     """Further environment variables of all programs."""
     secure: SecureListener | None = None
-    """What the programs themselves use, while `bootstrap_servers` is for those who look on."""
+    """The listener that the programs use; clients that only observe use `bootstrap_servers`."""
     source: str = ""
     """The producer's table `[source]` as JSON, in place of a Spanner database."""
     has_iceberg: bool = False
@@ -302,7 +302,7 @@ class Programs:
         )
 
     def _source(self) -> dict[str, str]:
-        """Return the settings that name what is read."""
+        """Return the settings that name the source."""
         if self.source:
             return {"SOURCE": self.source}
         return {

@@ -1,9 +1,8 @@
-"""Records of data topics that are no changes, and how a batch sets them aside as dead letters.
+"""Records of data topics that are not changes, and how a batch sets them aside as dead letters.
 
-Records without an order key are set aside with the batch that reads them.  All others are within
-the bounds of some release, and whether one can be decoded is found where it would be released: by
-Spark for a large release, in the driver for a small one.  So nothing that waits in a segment is in
-the way of a run that sets such records aside.
+A record without an order key is set aside by the batch that reads it.  Every other record is within
+the bounds of a release, and is decoded when that release is made: by Spark for a large release, in
+the driver for a small one.  So a run can also set aside records that wait in a segment.
 
 A record of another writer may name any schema id.  One that the registry does not know, or that
 belongs to another topic, must never enter a plan: a topic is read with all the ids that its plan
@@ -50,7 +49,7 @@ Place = tuple[str, int, int]
 
 
 class DeadLetterRows(Protocol):
-    """Where records are kept that are no changes."""
+    """Stores records that are not changes."""
 
     def write(self, rows: DataFrame, *, query_id: str, batch: int, release: int | None) -> int:
         """Append the dead letters of a batch, or of one of its releases; idempotent by that.

@@ -44,7 +44,7 @@ class StepTimer:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def begin(self, step: str) -> None:
-        """Begin a step; the one before it has ended."""
+        """Begin a step, which ends the step before it."""
         now_s = self._clock()
         self._add(now_s)
         self._step, self._since_s = step, now_s
@@ -83,9 +83,10 @@ class Batch:
     ) -> None:
         """Wait for Spark's first call.
 
-        `rows_of` wraps the frame of a batch, `end_offsets` returns where its rows end.  The metrics
-        begin with the state that the query `resumes`, if there is one.  `maintain` is called when a
-        batch is stored, before the next one can begin, and `report` before that with what was done.
+        `rows_of` wraps the frame of a batch, `end_offsets` returns the end offsets of its rows.
+        The metrics begin with the state that the query `resumes`, if there is one.  When a batch is
+        stored, `report` is called with its figures, then `maintain`; the next batch begins after
+        both.
         """
         self._parts = parts
         self._rows_of = rows_of
@@ -129,9 +130,10 @@ class Batch:
             pass
 
     def close(self) -> None:
-        """Close what sinks and the other parts hold, after `stop`.
+        """Close the resources of the sinks and the other parts, after `stop`.
 
-        Spark may keep the batch function, and so all of this, until its JVM collects garbage.
+        Spark may keep the batch function, and with it all these objects, until its JVM collects
+        garbage.
         """
         for sink in self._parts.sinks:
             if isinstance(sink, ClosingSink):

@@ -276,7 +276,7 @@ class BatchMetrics:
         metrics.follow("watermark_lag_seconds", self._lag_s)
 
     def resume(self, state: State) -> None:
-        """Set what the state of the last batch says, before the next one has ended."""
+        """Set the metrics from the state of the last batch; called before the next batch ends."""
         self._set_watermark(state.watermark_us)
         self._metrics.set("waiting_changes", sum(segment.rows for segment in state.segments))
         self._metrics.set("waiting_segments", len(state.segments))
@@ -286,7 +286,7 @@ class BatchMetrics:
             self._metrics.set("sink_release", release, sink=sink)
 
     def finished(self, figures: BatchFigures) -> None:
-        """Count and set what a batch has done."""
+        """Count a batch's work and set the gauges."""
         metrics = self._metrics
         self._set_watermark(figures.watermark_us)
         metrics.set("waiting_changes", figures.waiting_changes)

@@ -1,4 +1,4 @@
-"""Tells OpenLineage what batches have read and written, by topic and table."""
+"""Reports to OpenLineage what batches have read and written, by topic and table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BatchLineage:
         self._kafka = kafka_namespace(brokers)
 
     def __call__(self, loop: EffectLoop) -> None:
-        """Note what a batch has done; sends an event if one is due."""
+        """Add a batch's reads and writes; sends an event if one is due."""
         releases = loop.plan.releases
         if not releases:
             return

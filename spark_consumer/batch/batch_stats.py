@@ -68,7 +68,7 @@ def sum_of(condition: Column, name: str) -> list[Column]:
 
 
 def read_sum(figures: Mapping[str, Any], name: str) -> RowSum:
-    """Return what the aggregates of `sum_of` found."""
+    """Return the values of the aggregates of `sum_of`."""
     low, high = figures[f"{name}_low"] or 0, figures[f"{name}_high"] or 0
     return RowSum(figures[f"{name}_rows"] or 0, (low + (high << HALF_BITS)) % CHECKSUM_MODULUS)
 
@@ -87,7 +87,7 @@ def part_sums_of(cuts_us: Sequence[int]) -> list[Column]:
 
 
 def read_part_sums(figures: Mapping[str, Any], cuts_us: Sequence[int]) -> tuple[RowSum, ...]:
-    """Return what the aggregates of `part_sums_of` found, by part."""
+    """Return the values of the aggregates of `part_sums_of`, by part."""
     return tuple(read_sum(figures, f"part{number}") for number in range(len(cuts_us)))
 
 
@@ -135,7 +135,7 @@ def count_changes(
     is_early = is_ordered & ~at_or_below(max(after_us, through_us))
     size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
     place = F.concat_ws("/", "topic", F.col("topic_partition"), F.col("offset"))
-    # Columns first: each aggregate would compute what it takes for itself.
+    # Columns first: otherwise each aggregate would compute its inputs again.
     columns = {
         "is_late": is_late,
         "is_due": is_due,
@@ -189,7 +189,7 @@ def count_changes(
 
 
 def _quantiles(condition: str) -> Column:
-    # As text: Python would ask the JVM several times for each of the shares.
+    # As text: otherwise Python would call the JVM several times for each of the shares.
     shares = ", ".join(f"{(part + 1) / QUANTILES}D" for part in range(QUANTILES))
     times_us = f"CASE WHEN {condition} THEN commit_us END"
     return F.expr(f"percentile_approx({times_us}, array({shares}), {_ACCURACY})")

@@ -121,7 +121,7 @@ class EffectLoop:
         self.mismatches: list[Mismatch] = []
         """The first of them, of each release."""
         self.dead_letters = 0
-        """Records that were set aside because they are no changes."""
+        """Records that were set aside because they are not changes."""
         self.late_events = 0
         """Changes of the releases that came too late for their place in the order."""
         self.frontier: Frontier | None = None

@@ -38,11 +38,11 @@ class BatchRows(Protocol):
     def read_progress(self, *, offsets: int, data_offsets: int) -> Iterable[Sequence[ProgressRow]]:
         """Yield the batch's progress rows in portions of bounded size.
 
-        Each portion goes on where the one before it ended, in every slot.  All together hold of
-        each Kafka key at least the newest; of the minutes in a long history at least the first and
-        the last.  `offsets` is how many offsets of the progress topic the batch spans,
-        `data_offsets` how many of all data topics.  Raises SchemaError for a row that cannot be
-        decoded.
+        In every slot each portion continues where the portion before it ended.  All portions
+        together hold at least the newest record of each Kafka key, and at least the first and the
+        last heartbeat of each minute in a long history.  `offsets` is how many offsets of the
+        progress topic the batch spans, `data_offsets` how many of all data topics.  Raises
+        SchemaError for a row that cannot be decoded.
         """
         ...
 
@@ -62,10 +62,10 @@ class BatchRows(Protocol):
         ...
 
     def store_dead_letters(self, plan: Plan, release: int | None) -> int:
-        """Append records that are no changes to the table of dead letters, once.
+        """Append records that are not changes to the table of dead letters, once.
 
-        Without a release those of the batch that have no order key, else those that `release` has
-        counted.  Returns how many of them the table holds.
+        Without `release` these are the batch's records without an order key, with it those that the
+        release has counted.  Returns how many of them the table holds.
         """
         ...
 
@@ -78,8 +78,8 @@ class BatchRows(Protocol):
     ) -> tuple[tuple[RowSum, ...], RowSum]:
         """Store what the reads hold above `after_us` as one segment.
 
-        Returns a sum for each cut of the output, and the sum of all that was read of counted
-        segments.  Raises SegmentDamaged if a segment cannot be read.
+        Returns a sum for each cut of the output, and the sum of all rows that were read from
+        counted segments.  Raises SegmentDamaged if a segment cannot be read.
         """
         ...
 

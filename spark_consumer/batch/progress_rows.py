@@ -1,10 +1,10 @@
 """Progress rows of a batch, brought to the driver in portions and decoded.
 
-A batch of live traffic has few and collects all.  Of a long history the executors first choose what
-counts, by Kafka keys alone: of each key the newest record, as a compaction would, and of each
-slot's heartbeats that name a minute the first, and the last in each of `MINUTES_KEPT` intervals.
-Announcements and markers are never superseded, so they need no comparison.  What is left comes to
-the driver slot by slot, a part of the slots at a time.
+A batch of live traffic has few rows and collects them all.  In a long history the executors first
+select the rows that count, by Kafka keys alone: the newest record of each key, as a compaction
+would, and of each slot's heartbeats that name a minute the first, and the last in each of
+`MINUTES_KEPT` intervals.  Announcements and markers are never superseded, so they need no
+comparison.  The selected rows come to the driver slot by slot, a part of the slots at a time.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class ProgressReader:
     def read(self, rows: DataFrame, *, offsets: int) -> Iterator[list[ProgressRow]]:
         """Yield portions of the progress rows of a batch that spans `offsets` of them.
 
-        In each slot a portion goes on where the one before it ended.  Raises UnreadableProgress for
-        a row that cannot be decoded.
+        In each slot a portion continues where the portion before it ended.  Raises
+        UnreadableProgress for a row that cannot be decoded.
         """
         progress = rows.where(IS_PROGRESS).select(*_PLACE, "key", "value")
         if offsets > ROWS_TAKEN_WHOLE_MAX:

@@ -2,10 +2,10 @@
 
 The cuts between slices are commit timestamps of the plan, so every change is compared with them and
 no row is sampled.  Where one commit time has more changes than a task should sort, as that of a
-backfill has, there are inner cuts too, each before a transaction's first change:
-a transaction is never in two slices.  What a task gets is decided by the hash of one column, since
-Spark has no other way to name a task; the column's values are chosen so that each slice has a task
-of its own, and the count of a release checks that each slice holds its own changes only.
+backfill has, there are inner cuts too, each before a transaction's first change: a transaction is
+never in two slices.  The hash of one column decides which rows a task gets, since Spark has no
+other way to name a task; the column's values are chosen so that each slice has its own task, and
+the count of a release checks that each slice holds its own changes only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLACE = "place"
 """Place of the change in its slice, from 0."""
 
 SLICE_KEY = "slice_key"
-"""Spark's hash of it decides the task: whatever is grouped by it too needs no other shuffle."""
+"""Spark's hash of this column decides the task: grouping by it too needs no other shuffle."""
 
 _PLACE_BITS = 33
 """Spark's row numbers hold the task above these bits."""
@@ -121,7 +121,7 @@ def is_late_or_early(bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()) ->
     """Condition: the column `commit_us` is not within the bounds of its row's slice."""
     edges = edges_of(bounds, inner_cuts)
     least = [_commit_us(edge) for edge in edges[:-1]]
-    # Behind the time of an edge inside a commit time there are more changes of that time.
+    # An edge inside a commit time is followed by more changes of that time.
     most = [_commit_us(edge) - (len(edge) == TIMESTAMP_BYTES) for edge in edges[1:]]
     low, high = (
         _of_slice(F.col(SLICE), [F.lit(us).cast("long") for us in times]) for times in (least, most)
@@ -192,7 +192,7 @@ def find_inner_cuts(
     how many one task sorts.  One Spark job, which reads order keys alone, or none.
     """
     # The last slice is empty where the last commit time is before the release's end.  Each other
-    # one was made for an average share at least, and what is too many may all be in one of them.
+    # one was made for an average share at least, and all surplus rows may be in one of them.
     other_slices = max(1, len(bounds.slices) - 1) - 1
     if rows_max - slice_rows * other_slices <= _TOO_MANY * slice_rows:
         return ()
@@ -207,8 +207,8 @@ def cuts_of(
 ) -> tuple[bytes, ...]:
     """Return the cuts that divide slices into parts of about `slice_rows` changes, ascending.
 
-    `begins` has for each change what the order keys of its transaction begin with, sorted; `edges`
-    are those of the slices.  A transaction is in one part, however many changes it has.
+    `begins` has for each change the prefix of its transaction's order keys, sorted; `edges` are the
+    slices' edges.  A transaction is in one part, however many changes it has.
     """
     slice_rows = max(slice_rows, len(begins) / max(1, SLICES_MAX - len(edges)))
     cuts: set[bytes] = set()

@@ -68,7 +68,7 @@ def decoded_release(
 ) -> Iterator[tuple[Release, ReleaseCount]]:
     """Decode a release's rows (a frame of `in_order`) for the sinks.
 
-    Frames are persisted as they are first read, and freed after the block.  Raises
+    A frame is persisted when it is first read, and freed after the block.  Raises
     InvariantViolation if rows lie outside their slice or its places are not dense.
     """
     with ExitStack() as frames:

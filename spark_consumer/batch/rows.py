@@ -3,7 +3,7 @@
 Bounds are commit timestamps and are compared as bytes with the order key, so no row is converted.
 The source is one stream: the data topics, limited per batch, and the progress topic, unlimited.
 The progress topic comes first, so Spark reads its end before the data topics' ends: the same batch
-then usually has what the newest snapshots name.
+then usually has the changes that the newest snapshots name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CHANGE_SCHEMA = StructType(
 """A change as the gate stores it: raw bytes, so that no new schema can break waiting changes."""
 
 HEADERS = "headers"
-"""All headers of a row without an order key; null for all others."""
+"""All headers of a row without an order key; null for other rows."""
 
 HEADER_TYPE = "array<struct<key:string,value:binary>>"
 
@@ -87,7 +87,7 @@ def kafka_columns(frame: DataFrame, *, is_progress: bool) -> DataFrame:
 
 
 def _order_key() -> Column:
-    """Return the header with the order key; null where what it holds cannot be one."""
+    """Return the header with the order key; null where its value cannot be an order key."""
     header = _header(0, HEADER_ORDER)
     is_key = (F.length(header) >= ORDER_KEY_BYTES_MIN) & (
         header < F.lit(bytearray(_AFTER_ALL_TIMES))
@@ -116,7 +116,7 @@ def commit_us() -> Column:
 
 
 def transaction_begin() -> Column:
-    """Return what the order keys of a transaction's changes begin with: commit time and id.
+    """Return the common prefix of the order keys of a transaction's changes: commit time and id.
 
     It sorts as the order keys do, and before each of them.
     """
@@ -180,7 +180,7 @@ def kafka_rows(
 def topic_rows(
     spark: SparkSession, topic: str, *, bootstrap_servers: str, options: Mapping[str, str]
 ) -> DataFrame:
-    """Return what is committed in a topic, up to its end when the frame is run.
+    """Return the committed records of a topic, up to its end when the frame is run.
 
     `options` as for the sources.  The columns are those of Spark's source.
     """

@@ -1,9 +1,9 @@
 """Changes that wait for the watermark, as sorted files of raw bytes, and releases made from them.
 
 A segment is a folder with a sorted Parquet file.  Reading compares order keys with the bounds, so
-Parquet's statistics skip what is outside.  Its name holds the number of the run that wrote it, so
-no two runs write to one folder.  Rows are counted as they are written and as they are read
-(`batch_stats`); whether the counts agree is for the core to say.
+Parquet's statistics skip the files' rows outside of them.  Its name holds the number of the run
+that wrote it, so no two runs write to one folder.  Rows are counted when they are written and when
+they are read (`batch_stats`); the core compares the counts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COUNTED = "is_counted"
 
 
 class ReleaseRows:
-    """A release's rows, and what is found of the segments once a job has read them."""
+    """A release's rows, and the sums of the segments, which are known once a job has read them."""
 
     def __init__(
         self,

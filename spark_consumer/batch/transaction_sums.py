@@ -46,7 +46,7 @@ def sums_by_transaction(rows: DataFrame, *, within: Sequence[str] = ()) -> DataF
 
 
 def _sums(rows: DataFrame, *, by: Sequence[str], record: str) -> DataFrame:
-    """Return `found`, `least` and `most` of the transactions that `by` tells apart."""
+    """Return `found`, `least` and `most` of each transaction; the columns `by` identify it."""
     return (
         rows.groupBy(*by, record)
         .agg(F.min("records").alias("least"), F.max("records").alias("most"))
@@ -104,10 +104,10 @@ def count_ordered(
 ) -> TransactionFaults:
     """Count a release's transactions with a commit time above `complete_from_us`: one Spark job.
 
-    Those that lack records in one of the accepted `gaps` are no faults.
-    `rows` are the release's changes as `in_order` makes them with these cuts.  No slice ends within
-    a transaction, so all of it is in one of them, and nothing is shuffled.  The first job proves
-    only that all are whole; where it does not, others find out which ones are not.  Raises
+    A transaction that lacks records in one of the accepted `gaps` is not a fault.  `rows` are the
+    release's changes as `in_order` makes them with these cuts.  No slice ends within a transaction,
+    so each transaction is in one slice and nothing is shuffled.  The first job only checks that all
+    transactions are whole; if they are not, further jobs find the faulty ones.  Raises
     InvariantViolation if a value has a commit time that is not one of its slice.
     """
     stated = decode_stated(rows.select("topic", "value", SLICE, SLICE_KEY), topics.values())

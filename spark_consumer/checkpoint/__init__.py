@@ -1,1 +1,1 @@
-"""What a query stores between batches: states, plans, frontiers and schemas; Spark's offset log."""
+"""The files that a query stores between batches: states, plans, frontiers, schemas; Spark's log."""

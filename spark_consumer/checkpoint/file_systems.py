@@ -1,4 +1,4 @@
-"""Hadoop's file systems by scheme: what is missing where Spark has none for an address."""
+"""Hadoop's file systems by scheme: names what is missing if Spark has none for an address."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _Stored = TypeVar("_Stored")
 
 @dataclass(frozen=True, slots=True)
 class QueryIdentity:
-    """What a checkpoint belongs to; written once, by its first run."""
+    """The stream and output that a checkpoint belongs to; written once, by its first run."""
 
     query_id: str
     prefix: str
@@ -43,7 +43,7 @@ class QueryIdentity:
 
     @property
     def content(self) -> dict[str, str]:
-        """As it is stored: without the default, so that older programs read it."""
+        """Return the stored form: without the default, so that older programs read it."""
         content = asdict(self)
         if self.topic_template == TEMPLATE_DEFAULT:
             del content["topic_template"]
@@ -125,7 +125,7 @@ class GateFiles:
     def state(self, batch: int) -> State | None:
         """Return the state after a batch, if it was stored.
 
-        Of the one that this object stored last, only the state's own file is read.
+        For the state that this object stored last, only the state's own file is read.
         """
         content = self._storage.read_json(state_file(batch))
         if content is None:
@@ -159,7 +159,7 @@ class GateFiles:
     def frontier(self, name: str, subscription: Subscription) -> FrontierLog | None:
         """Return a frontier, if all of it is stored.
 
-        The one that this object stored last is not read again: it is handed over, once.
+        The frontier that this object stored last is not read again: it is handed over, once.
         """
         held, self._held = self._held, None
         if held is not None and held[0] == name:

@@ -51,7 +51,7 @@ class NameTaken(Exception):  # noqa: N818 - an answer, not an error
 
 
 class HadoopFolder:
-    """A folder that is open; `call` and `naming` are for what else is done with it in Java."""
+    """An open folder; `call` and `naming` are for other Java calls on it."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         """Open a folder; nothing is written.
@@ -155,7 +155,7 @@ class HadoopFolder:
         return self.call(lambda: self._unless_missing(name, find))
 
     def _unless_missing(self, name: str, action: Callable[[], _Result]) -> _Result | None:
-        """Return what an action returns; None if its file is missing."""
+        """Return the result of an action; None if its file is missing."""
         try:
             return action()
         except Py4JJavaError as error:
@@ -166,13 +166,14 @@ class HadoopFolder:
         return action()  # Java says the same of a file that may not be read
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with its content; a missing one is no error."""
+        """Delete a file, or a folder with its content; a missing one is not an error."""
         self.call(lambda: self.files.delete(self.path(name), _RECURSIVE))
 
     def ending_with(self, end: str, folder: str, *, written_before_ms: int) -> list[str]:
-        """Return the old hidden files of a folder whose names end so; it may hold 100,000 others.
+        """Return the names of a folder's old hidden files with this suffix.
 
-        Milliseconds since 1970, by the file system's clock.
+        The folder may hold 100,000 other files.  Times are milliseconds since 1970 by the file
+        system's clock.
         """
 
         def find() -> list[str]:

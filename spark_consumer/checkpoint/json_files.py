@@ -78,7 +78,7 @@ class JsonStorage(JsonFiles, Protocol):
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files, and folders with their content; missing ones are no error."""
+        """Delete files, and folders with their content; missing ones are not an error."""
         ...
 
     def require_writer(self) -> None:

@@ -37,7 +37,7 @@ class SchemaStore:
         """Only those that have records in two topics."""
 
     def schema(self, schema_id: int) -> Mapping[str, Any]:
-        """Return the schema of an id, stored by now; raises what the registry raises."""
+        """Return the schema of an id, stored first if it is new; raises the registry's errors."""
         if schema_id not in self._known:
             name = schema_file(schema_id)
             stored = self._storage.read_json(name)
@@ -52,10 +52,9 @@ class SchemaStore:
     ) -> dict[str, TopicSchemas]:
         """Return the schemas of every topic that has had a value.
 
-        A table's rows that were read on demand are in a topic beside its data topic.  Both are
-        read with the same schemas then, those of the table; and so is a data topic that has had no
-        value yet.  Raises AmbiguousNames for tables, or columns of one, whose names differ in case
-        only.
+        A table's rows that were read on demand are in a second topic.  Then both topics are read
+        with the same schemas, those of the table, even if the data topic has had no value yet.
+        Raises AmbiguousNames for tables, or columns of one, whose names differ in case only.
         """
         ids_of = {ids.topic: ids for ids in topics if ids.value_ids}
         schemas: dict[str, TopicSchemas] = {}

@@ -140,7 +140,7 @@ class Storage:
         return self._folder.written_ms(name)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files, and folders with their content; missing ones are no error."""
+        """Delete files, and folders with their content; missing ones are not an error."""
         self.require_writer()
         for name in names:
             if self._folder.is_in_azure:

@@ -257,7 +257,7 @@ class PutObjects:
 
 _EXISTS = 412
 _BUSY = 409
-"""Another request for the same object is going on; S3 asks to try again."""
+"""S3's code for another running request for the same object: try again."""
 
 _NEW: Mapping[str, str] = {"If-None-Match": "*"}
 _S3_TRIES = 10

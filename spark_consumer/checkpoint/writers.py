@@ -2,13 +2,13 @@
 
 Only the creation of a file that must not exist decides between two runs.  A run looks for its
 successor's file and for its own: files of old numbers are deleted in ascending order, so a run that
-stood still for long finds its successor's, or misses its own.  A listing only says what can be
-deleted: on an object store it may lack the youngest writer.
+was paused for long finds its successor's file, or misses its own.  A listing is only used for
+deleting: on an object store it may lack the youngest writer.
 
-Files of the newest numbers are kept, and those that a search for the newest number asks for
-(`last_number`), with a note that their run is over.  Every later search asks for the same numbers
-or higher ones, and no delay makes that wrong: what is not needed for a number is not needed for any
-higher one.
+Kept are the files of the newest numbers, and those that a search for the newest number reads
+(`last_number`), with a note that their run has ended.  Every later search reads the same numbers or
+higher ones, and no delay makes that wrong: a file that is not needed for a number is not needed for
+any higher one.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _file(number: int) -> str:
 
 
 def is_needed(number: int, *, newest: int) -> bool:
-    """Whether a search from 1 for a number of at least `newest` asks for this lower one.
+    """Whether a search from 1 for a number of at least `newest` reads this lower number.
 
     It goes up to powers of two, less 1, and from there by halves: to `newest` + 1 without some of
     its low bits, less 1.
@@ -112,8 +112,8 @@ def is_needed(number: int, *, newest: int) -> bool:
 def last_number(first: int, is_there: Callable[[int], bool]) -> int:
     """Return the last number from `first` on for which `is_there` is true; `first` - 1 for none.
 
-    What is true for a number has to be true for all between `first` and it.  Asks about twice the
-    logarithm of their count: in growing steps up, then by halves.
+    If it is true for a number, it must be true for all numbers from `first` to it.  Makes about
+    twice the logarithm of their count of calls: in growing steps up, then by halves.
     """
     low, step = first - 1, 1
     while is_there(low + step):
@@ -133,7 +133,7 @@ _MISSED = 3
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """What is stored of a writer's lease; `writer` is 0 before the first run.
+    """The stored lease of a writer; `writer` is 0 before the first run.
 
     `renewals` is None for a run that has written no lease: it has just begun, or is of a version
     without leases.
@@ -148,9 +148,9 @@ class LeaseSeen:
 class Lease:
     """The lease of the run that is the writer; every method raises WriterReplaced after another.
 
-    It says whether the run still lives, and protects nothing: the writers' numbers do.  It only
-    lets a second run stand by.  Without it two supervised runs would replace each other without
-    end.
+    The lease says whether the run is alive; it does not protect the folder, the writers' numbers
+    do.  It lets a second run stand by.  Without it two supervised runs would replace each other
+    without end.
     """
 
     def __init__(self, files: JsonStorage, writer: int) -> None:
@@ -180,7 +180,7 @@ class Lease:
 
 
 class LeaseWatch:
-    """Decides when the run that works on a checkpoint counts as gone, from what is seen of it."""
+    """Decides from the renewals of a lease when the run that holds it counts as gone."""
 
     def __init__(self) -> None:
         """Have seen nothing."""
@@ -200,10 +200,10 @@ class LeaseWatch:
 
 
 def seen_lease(files: JsonFiles, writer: int) -> LeaseSeen:
-    """Return what is stored of a run's lease, given the run's number.
+    """Return the stored lease of a run, given the run's number.
 
-    A lease that cannot be read counts as one that is not written yet: a run of an earlier version
-    does not replace a local file and Hadoop's checksum of it in one step.
+    A lease that cannot be read counts as not written yet: a run of an earlier version does not
+    replace a local file and its checksum of Hadoop's in one step.
     """
     try:
         content = files.read_json(_lease_file(writer)) if writer else None

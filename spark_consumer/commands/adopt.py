@@ -1,6 +1,7 @@
 """`tidegate-consumer adopt`: go on with an output that a run refuses.
 
-Others have changed rows on purpose; or the checkpoint was lost, or is older than the tables.
+That is: other programs have changed rows on purpose, or the checkpoint was lost or is older than
+the tables.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ def require_names(config: ConsumerConfig) -> None:
 
 
 def require_kafka_keeps(config: ConsumerConfig, proof: OutputProof) -> None:
-    """Raise ConfigError unless Kafka has every change after the output's end, and can tell copies.
+    """Raise ConfigError unless Kafka has every change after the output's end, and copies are known.
 
-    Where mirrors are at an older release, it must have what they lack too: they take it from the
-    changelog, and its schemas from Kafka.
+    Where mirrors are at an older release, Kafka must have the changes after that release too: the
+    mirrors take these from the changelog, but their schemas from Kafka.
 
-    A change that was parked and put back is older than the watermark, like those that the output
-    has; nothing says whether the former run has read it.
+    A change that was parked and put back is older than the watermark, like the changes in the
+    output; nothing says whether the former run has read it.
     """
     names, options = config.topic_names, config.kafka_client_options()
     hint = "Start with a new output and a new checkpoint"

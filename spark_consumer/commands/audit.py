@@ -94,7 +94,7 @@ def tables_of(report: AuditReport) -> list[Table]:
 
 
 def _text(fields: Mapping[str, Any]) -> Text:
-    """Return lines that rich takes as they are: a token may hold its markup, and is cut."""
+    """Return lines in which rich interprets no markup, which a token may hold; cut to width."""
     lines = (f"{name}: {value}" if name else str(value) for name, value in fields.items())
     return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 

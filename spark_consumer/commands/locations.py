@@ -48,7 +48,7 @@ _ANOTHER_QUERY = (
 
 
 def require_locations(config: ConsumerConfig) -> None:
-    """Raise ConfigError for an output or checkpoint that the run cannot work with.
+    """Raise ConfigError for an output or checkpoint that the run cannot use.
 
     Leaves nothing behind.  Blocks for a few small reads and writes.
     """
@@ -102,7 +102,7 @@ def _require_own_query(config: ConsumerConfig) -> None:
 
 
 def local_folder(address: str) -> Path | None:
-    """Return a folder of this machine; None for another one, and where Spark's settings decide."""
+    """Return a folder on this machine; None for one elsewhere, or if Spark's settings decide."""
     scheme, colon, rest = address.partition(":")
     if colon and "/" not in scheme:
         return _absolute(f"/{rest}") if scheme == "file" else None
@@ -136,7 +136,7 @@ def _require_writable(folder: Path, setting: str) -> None:
 
 
 def _require_file_systems(config: ConsumerConfig) -> None:
-    """Raise ConfigError for a scheme whose file system a session of ours will not have."""
+    """Raise ConfigError for a scheme whose file system the consumer's session will not have."""
     for address in (config.output, config.checkpoint):
         scheme, separator, _ = address.partition("://")
         if not separator or _is_configured_elsewhere():

@@ -1,7 +1,7 @@
 """`tidegate-consumer run`: the gate, until it is stopped or has caught up.
 
-What is missing is found before Spark starts: Spark itself waits long and reports it in stack
-traces.
+Missing requirements are found before Spark starts: Spark itself waits long and reports them in
+stack traces.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOK_EVERY_S = 1.0
 def run(config: ConsumerConfig, *, begun_us: int) -> None:
     """Run until SIGTERM or SIGINT, or until the end that the settings ask for.
 
-    `begun_us` is when the program was started.  Raises what made the run fail.
+    `begun_us` is when the program was started.  Raises the error that made the run fail.
     """
     # When the JVM has been stopped, py4j complains at length about every connection that it had.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

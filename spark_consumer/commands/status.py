@@ -32,14 +32,14 @@ from tidegate.spark_consumer.core.proof import html_table
 from tidegate.spark_consumer.sinks.manifest import read_manifest
 
 RELEASES_SHOWN = 10
-"""How many of the newest ones."""
+"""The number of newest releases that are shown."""
 
 TITLES = {
     "slots": "slots, the slowest first",
     "gaps": "accepted gaps",
     "last_releases": "last releases",
 }
-"""The figures that are tables of their own."""
+"""The figures that are shown as separate tables."""
 
 
 class Figures(dict[str, Any]):
@@ -62,9 +62,9 @@ def status(
 ) -> Figures:
     """Return the figures of a checkpoint's newest state, ready for JSON.
 
-    `lag_s` are seconds of wall time that watermarks are behind.  `slots` are the stream's, each
-    with its slowest stream partition, the one furthest behind first, and the worker that wrote the
-    slot's newest heartbeat.  `last_releases` is None if the output is not on this machine.
+    `lag_s` is the seconds from a watermark to now.  `slots` are the stream's, the slot with the
+    largest lag first, each with its slowest stream partition and the worker that wrote the slot's
+    newest heartbeat.  `last_releases` is None if the output is not on this machine.
 
     Raises ConfigError for a checkpoint that is not on this machine, cannot be read or is empty.
     """
@@ -105,10 +105,10 @@ def read_status(
 def _with_frontier(
     files: JsonFiles, checkpoint: str, template: str, state: State
 ) -> tuple[State, Frontier | None]:
-    """Return a state and its frontier; None where that cannot be read.
+    """Return a state and its frontier; the frontier is None if it cannot be read.
 
-    A run may have stored the next states meanwhile, and deleted what they do not need: then it is
-    the newest state of now.
+    A run may have stored the next states in the meantime, and deleted files that they do not need:
+    then the newest state is read again.
     """
     tried: int | None = None
     while True:
@@ -238,7 +238,7 @@ def _figures(state: State, *, now_us: int) -> Mapping[str, Any]:
 
 
 def _mirror(state: State) -> Mapping[str, Any]:
-    """Return the release of the mirrors; `merged_at` is None where they take each release."""
+    """Return the release of the mirrors; `merged_at` is None if they take every release."""
     merged_at_us = state.mirror_merged_at_us
     return {
         "release": state.mirrored,
@@ -248,9 +248,9 @@ def _mirror(state: State) -> Mapping[str, Any]:
 
 
 _CUT = frozenset({"value", "slowest", "token"})
-"""Columns that give way where a row is too wide; the others are cut only when that is not enough.
+"""Columns that are cut first if a row is too wide, since tokens are longer than any terminal.
 
-Tokens are longer than any terminal."""
+The other columns are cut only if that is not enough."""
 _UTC, _US = "+00:00", "_us"
 
 
@@ -291,7 +291,7 @@ def _table(*columns: str, title: str | None = None) -> Table:
 
 
 def _text(value: Any) -> Text:
-    """Return text that rich takes as it is: a token may hold its markup."""
+    """Return text in which rich interprets no markup: a token may hold some."""
     return Text(_plain(value), no_wrap=True, overflow="ellipsis")
 
 

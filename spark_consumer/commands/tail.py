@@ -53,11 +53,11 @@ def tail(
     tell: Callable[[str], None] = lambda _line: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the changes of the last `releases` releases, then with `follow` those that come.
+    """Yield the changes of the last `releases` releases; with `follow`, then those of new releases.
 
-    Each is a mapping of text, numbers and lists, ready for JSON.  `tell` gets a line for a release
-    that is left out.  Raises ConfigError for an output that is not on this machine, that nothing
-    was released to, or that has no such table, and where delta-rs is not installed.
+    Each change is a mapping of text, numbers and lists, ready for JSON.  `tell` is called with a
+    line for a release that is left out.  Raises ConfigError if the output is not on this machine,
+    has no release or no such table, or if delta-rs is not installed.
     """
     direct, files = _direct(output), _folder(output)
     newest = newest_manifest(files, watermark_us=_FOREVER_US)

@@ -37,14 +37,14 @@ from tidegate.spark_consumer.errors import ChangesNotConserved
 
 @dataclass(frozen=True, slots=True)
 class LoadState:
-    """Load the state after `batch`, the batch before the one that runs."""
+    """Load the state after `batch`, the batch before the running one."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """Delete files and folders below the `gate` folder; missing ones are no error."""
+    """Delete files and folders below the `gate` folder; missing ones are not an error."""
 
     names: tuple[str, ...]
 
@@ -160,9 +160,9 @@ class StoreState:
 class HandOver:
     """Hand all changes that the batch has read to these sinks, one sink after the other.
 
-    It precedes the plan's steps and waits for no watermark: each change is handed over by the batch
-    that reads it.  The plan is stored by then, and a replay finds it, so that the same sinks get
-    the same changes under the same number, however often the batch is repeated.
+    It precedes the plan's steps and does not wait for the watermark: each change is handed over by
+    the batch that reads it.  The plan is stored before that, so a replay gives the same sinks the
+    same changes under the same number, however often the batch is repeated.
     """
 
     sinks: tuple[str, ...]
@@ -202,8 +202,8 @@ BatchEffect: TypeAlias = (
 def hand_over(plan: Plan, takers: Collection[str]) -> tuple[HandOver, ...]:
     """Return the effect of a plan; none if it has no change, or no sink that takes batches.
 
-    `takers` are the sinks of this run that do.  One that the plan does not name begins with the
-    next batch: what it got now, a replay by a run without it would not repeat.
+    `takers` are the sinks of this run that take batches.  A sink that the plan does not name begins
+    with the next batch: a replay by a run without it would not repeat the changes that it got now.
     """
     sinks = tuple(name for name in plan.sinks if name in takers)
     rows = _rows(plan)

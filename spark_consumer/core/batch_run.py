@@ -5,9 +5,10 @@
                                  -> frontier N, plan N
     plan N -> hand over -> its steps -> state N
 
-Each release is counted before it is written, and each segment as it is written: what contradicts
-the plan or the state ends the batch before the sink's commit (`conservation`), and so does
-what contradicts its own records or markers (`release_check`), unless mismatches are recorded.
+Each release is counted before it is written, and each segment while it is written.  A count that
+contradicts the plan or the state ends the batch before the sink's commit (`conservation`), and so
+does a release that contradicts its records or markers (`release_check`), unless mismatches are
+recorded.
 
 The plan is stored before the first effect that it names and the state after the last.  A kill
 between any two effects is therefore safe: the batch starts again and repeats them.  A replay that
@@ -127,8 +128,8 @@ class BatchRun:
         """Yield the effects in the order in which they must happen; the state is stored at the end.
 
         The batch's rows end at the offsets.  `now_us` is the wall time, for the cadence of the
-        mirror alone.  Raises the errors of `errors` and of the lineage for what was loaded or read
-        and does not fit.  After an error this attempt is over; start a new one.
+        mirror alone.  Raises the errors of `errors` and of the lineage for loaded or read data that
+        does not fit.  After an error this attempt is over; start a new one.
         """
         self._before = before = yield from self._load_state()
         self.check_invariants()
@@ -244,10 +245,10 @@ class BatchRun:
     # ------------------------------------------------------------ the plan's steps
 
     def _execute(self, plan: Plan, due: list[BatchEffect]) -> Effects[StoreState]:
-        """Do what is due, then the plan's steps; return what stores the state after them.
+        """Yield the due effects, then the plan's steps; return the effect that stores the state.
 
-        What a step has decided stays due until the next question, so that a contradiction in what
-        follows from it ends the batch before it is written.
+        The effects of a step stay due until the next question, so that a contradiction in the
+        results ends the batch before they are written.
         """
         before, check = self._before, self._check
         balance = Balance(before, plan)
@@ -289,10 +290,10 @@ class BatchRun:
     def _judge_release(
         self, step: WriteRelease, plan: Plan, balance: Balance, count: ReleaseCount
     ) -> Effects[list[BatchEffect]]:
-        """Return what writes a release that agrees with what its records and markers state.
+        """Return the effect that writes a release, after its records and markers were checked.
 
-        Its transactions are whole, or lack what may be parked: the topic of parked changes is
-        there before the watermark passes one, or Kafka has no answer.
+        Its transactions are whole, or lack changes that may be parked: the topic of parked changes
+        exists before the watermark passes such a change, or Kafka does not answer.
         """
         balance.add_release(count)
         if count.dead_letters:

@@ -26,13 +26,12 @@ BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
 STATE_FORMAT = 8
-"""The format of what `State.snapshot` returns; 7 had no `begins`, 6 no `gaps`, 5 no `origins`.
+"""The format of `State.snapshot`; 7 had no `begins`, 6 no `gaps`, 5 no `origins`.
 
 4 had no `mismatches` either.
 
-3 had all segments itself and every release in the mirror.
-2 had no `dropped_frontiers` and adopted no output.
-1 had no number, and its segments were not counted.
+3 had all segments in the state and every release in the mirror.  2 had no `dropped_frontiers` and
+adopted no output.  1 had no number, and its segments were not counted.
 """
 
 _PARTS_MAX = 16
@@ -64,7 +63,7 @@ class Segment:
     rows: int
     quantiles_us: tuple[int, ...]
     parts: tuple[SegmentPart, ...] = ()
-    """What was written, up to `max_us`; empty if an older program wrote the segment, uncounted."""
+    """The written rows, up to `max_us`; empty if an older program wrote the segment, uncounted."""
     size_bytes: int | None = None
 
     @classmethod
@@ -114,11 +113,11 @@ class TopicIds:
 
 @dataclass(frozen=True, slots=True)
 class OutputProof:
-    """What an output proves about itself: release `release` is whole in all of its tables.
+    """The proven end of an output: release `release` is whole in all of its tables.
 
-    `begun_through_us` is the end of the next release if some tables have it already; nothing in
-    them is later.  `complete_from_us` is that of the newest manifest.  `mirror_release` is the
-    release that its mirrors have reached, which ended at `mirror_through_us`; None: `release`.
+    `begun_through_us` is the end of the next release if some tables have it already; no table has a
+    later change.  `complete_from_us` is the newest manifest's.  `mirror_release` is the release
+    that its mirrors have reached, which ended at `mirror_through_us`; None: `release`.
     """
 
     query_id: str
@@ -138,7 +137,7 @@ class OutputProof:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What batch N + 1 must know of batch N and all before it."""
+    """The facts that batch N + 1 needs about batch N and all batches before it."""
 
     prefix: str
     query_id: str
@@ -169,7 +168,7 @@ class State:
     adopts_through_us: int | None = None
     """The output was adopted, and this checkpoint reads again what was released up to its
     watermark.  Nothing is released before the watermark of the read records has reached this time,
-    at which the first release ends if it is above.  None: everything is read."""
+    at which the first release ends if the watermark is above it.  None: everything is read."""
     listed: SegmentList = ALL_IN_THE_STATE
     """How the segments are stored, as far as that is not in the state's own file."""
     dropped_lists: tuple[str, ...] = ()
@@ -182,7 +181,7 @@ class State:
     """What releases hold although it contradicts their own figures, over all batches since this
     is counted."""
     origins: OriginLedger = NOTHING_FOLLOWED
-    """What was released of the stream partitions that are followed to their end."""
+    """The released sums of the stream partitions that are followed to their end."""
     origins_file: str | None = None
     """The file that holds it; None if that is the state's own."""
     gaps: tuple[PartitionGap, ...] = ()
@@ -190,10 +189,12 @@ class State:
     begins: Mapping[str, int] = field(default_factory=dict)
     """The first release of each sink that joined later and does not have those before it."""
     copies: int = 0
-    """Records that releases left out because they repeat a change, over all batches since this is
-    counted; not stored while there is none."""
+    """Records that releases left out because they repeat a change, over all batches.
+
+    Counted since the first program that counts them; not stored while it is 0.
+    """
     dead_letters: int = 0
-    """Records that were set aside because they are no changes, over all batches."""
+    """Records that were set aside because they are not changes, over all batches."""
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:
@@ -212,7 +213,7 @@ class State:
 
     @property
     def list_folders(self) -> frozenset[str]:
-        """The folders of the files that the state names, with what killed runs have written."""
+        """The folders of the files that the state names; killed runs may have left files there."""
         origins_folder = () if self.origins_file is None else (folder_of(self.origins_file),)
         return self.listed.folders.union(origins_folder)
 

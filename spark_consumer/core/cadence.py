@@ -25,7 +25,7 @@ ICEBERG_MIRROR = "iceberg_mirror"
 """Name of the sink that holds each row as it was at the watermark, in Iceberg tables."""
 
 MIRRORS = (MIRROR, HISTORY, ICEBERG_MIRROR)
-"""The sinks that may be at an older release than the others: all of them at the same one."""
+"""The sinks that may be at an older release than the other sinks: all of these at the same one."""
 
 
 CHANGELOG_BY_KEY = "changelog_by_key"
@@ -38,7 +38,7 @@ PARQUET_BY_KEY = "parquet_by_key"
 """Name of the sink that writes each batch's changes as Parquet files."""
 
 BY_KEY = (CHANGELOG_BY_KEY, MIRROR_BY_KEY, PARQUET_BY_KEY)
-"""The sinks of the settings that take batches: what they write has the numbers of batches."""
+"""The sinks of the settings that take batches: their commits have the numbers of batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,10 @@ def merges_due(
 
     The mirror is at release `stands_at`; `newest` is the newest one before the batch, and
     `releases` are the batch's own.  The very first is merged by itself, so that every manifest
-    names a cut.  One merge never spans a change of schemas: what the mirror lacks is merged as it
-    was released, before the batch's own releases.  `is_joining`: another mirror takes all releases
-    before the batch, and is then at the release of the others.
+    names a cut.  One merge never spans a change of schemas: releases that the mirror lacks are
+    merged with the schemas that they were released with, before the batch's own releases.
+    `is_joining`: another mirror takes all releases before the batch, and is then at the release of
+    the others.
     """
     is_behind = is_joining or stands_at < newest
     if is_every_release_due:

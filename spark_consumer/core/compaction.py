@@ -1,10 +1,10 @@
 """Which small files of a table are rewritten as one: adjacent ones, in work of bounded size.
 
-A file's level is the power of `files_min` that its rows reach.  Where `files_min` files of a level
-are at the end of a table, they become one of the next level; where a larger file follows, nothing
-will be added between, and two are enough.  So a table has at most about `files_min` small files for
-each level, each row is rewritten about once for each level, and the order of files stays: a run has
-no file of another partition, and none that is left out, between its first and its last.
+A file's level is the power of `files_min` that its rows reach.  `files_min` files of a level at the
+end of a table become one file of the next level; where a larger file follows, nothing will be added
+between, and two files are enough.  So a table has at most about `files_min` small files for each
+level, each row is rewritten about once for each level, and the order of files stays: between its
+first and its last file a run has neither a file of another partition nor one that is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FULL_PART = 2
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A live file of a table; `path` is as the table's log has it.
+    """A live file of a table; `path` has the form of the table's log.
 
     `place` orders the files of a partition; `partition` are its values by column, as text.  `rows`
     is None for a file that is never rewritten.
@@ -36,7 +36,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class CompactionLimits:
-    """How many small files make one, and how large that one is at most, in bytes."""
+    """The number of small files that make a new file, and the new file's largest size in bytes."""
 
     files_min: int
     target_bytes: int

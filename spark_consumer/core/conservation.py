@@ -93,10 +93,10 @@ def is_whole(reads: Iterable[SegmentRead], total: RowSum) -> bool:
 
 
 class Balance:
-    """The account of one batch; each method raises ChangesNotConserved for what does not agree."""
+    """The account of one batch; each method raises ChangesNotConserved if figures do not agree."""
 
     def __init__(self, state: State, plan: Plan) -> None:
-        """Open it with what waits before the batch."""
+        """Start with the changes that wait before the batch."""
         self._state = state
         self._plan = plan
         self._due_rows = 0
@@ -109,7 +109,7 @@ class Balance:
     def add_release(self, count: ReleaseCount) -> None:
         """Take the next release's figures, before it is written.
 
-        Raises ConflictingCopies too: nothing tells which of the records is the change.
+        Raises ConflictingCopies too: it is unknown which of the records is the change.
         """
         _require_equal_copies(count.conflict)
         self._counted += 1
@@ -131,7 +131,7 @@ class Balance:
             self._fail_waiting(waiting_rows - self._waiting_due, 0, waiting_rows)
 
     def add_late(self, rows: int) -> None:
-        """Take what the table of late changes holds of the batch."""
+        """Take the number of the batch's changes in the table of late changes."""
         if rows != self._plan.late_rows:
             raise ChangesNotConserved(
                 "the table of late changes does not hold those that were read",
@@ -142,7 +142,7 @@ class Balance:
             )
 
     def add_dead_letters(self, expected: int, stored: int) -> None:
-        """Take what the table of dead letters holds of the batch, or of one of its releases."""
+        """Take the number of the batch's, or a release's, records in the table of dead letters."""
         if stored != expected:
             raise ChangesNotConserved(
                 "the table of dead letters does not hold the records that were set aside",
@@ -153,7 +153,7 @@ class Balance:
             )
 
     def add_segment(self, segment: Segment) -> None:
-        """Take what was written to a segment of the batch's own changes."""
+        """Take the sums of a segment that was written from the batch's own changes."""
         self._stored = sum((RowSum(p.rows, p.checksum) for p in segment.parts), self._stored)
 
     def close(self, segments: Iterable[Segment]) -> int | None:

@@ -16,7 +16,7 @@ SEGMENTS = "segments"
 FRONTIERS = "frontiers"
 LISTS = "lists"
 LISTED_FOLDERS = (".", STATES, PLANS, FRONTIERS, "schemas", "leases", "writers")
-"""Those in which killed writes leave files; the others are deleted as a whole."""
+"""The folders in which killed writes leave files; the other folders are deleted as a whole."""
 
 
 def plan_file(batch: int) -> str:
@@ -50,7 +50,7 @@ def frontiers_of_older_programs(batch: int) -> tuple[str, ...]:
 
 
 def frontier_folder(file: str) -> str:
-    """Return the folder of a frontier's file, with what other runs have written for its batch.
+    """Return the folder of a frontier's file, which also has the files of other runs for its batch.
 
     Older programs wrote one file for each batch: then it is the file.
     """
@@ -75,7 +75,7 @@ def segment_name(planned: str, *, writer: int) -> str:
 
 
 def segment_file(name: str) -> str:
-    """Return the folder of a segment, with what other runs have written for it."""
+    """Return the folder of a segment, which also has the files of other runs for it."""
     planned, _, _ = name.partition("/")
     return f"{SEGMENTS}/{planned}"
 

@@ -93,9 +93,9 @@ class Gate:
         return self._frontier
 
     def require_topics(self, ids: Mapping[str, str | None]) -> None:
-        """Raise DataTopicChanged for a recorded data topic that has another id by now, or none.
+        """Raise DataTopicChanged for a recorded data topic that now has another id, or none.
 
-        Offsets of a topic that was re-created say nothing about what was read of the former one.
+        The offsets of a re-created topic do not refer to the records of the former topic.
         """
         for topic, recorded in sorted(self._frontier.topic_ids.items()):
             topic_id = ids.get(topic, recorded)
@@ -113,7 +113,7 @@ class Gate:
         """Take a portion of the batch's progress rows.
 
         Raises ProtocolError where the records contradict the protocol, CheckpointMismatch if the
-        end offsets are behind those of the batch before, UnreadableEnvelope for a stream whose
+        end offsets are below those of the batch before, UnreadableEnvelope for a stream whose
         values are made for other programs, InvariantViolation for a row that a former portion
         should have held.
         """
@@ -268,10 +268,10 @@ class Gate:
     def _merges(
         self, releases: Sequence[ReleaseBounds], topics: tuple[TopicIds, ...], *, now_us: int
     ) -> tuple[int, ...] | None:
-        """Return the releases through which the mirror is merged; None: it takes each of them.
+        """Return the last releases of the mirror's merges; None: it takes each release.
 
-        Where an adopted output ends, the tables may hold a part of the next merge or release: each
-        is then repeated by itself, so that what was set aside with it is not set aside twice.
+        At the end of an adopted output the tables may hold a part of the next merge or release:
+        each is then repeated alone, so that its incomplete rows are not set aside twice.
         """
         state, cadence = self._state, self._limits.cadence
         newest = state.next_release - 1
@@ -352,7 +352,7 @@ def _require_growth(before: EndOffsets, now: EndOffsets) -> None:
 def require_readable(rows: Iterable[ProgressRow]) -> None:
     """Raise UnreadableEnvelope if one of the progress rows opens a stream of another envelope.
 
-    One that this version does not know is another one, too.  The row is the first record of the
+    An envelope that this version does not know counts too.  The row is the first record of the
     root's slot, so nothing has been released before it is read.
     """
     for row in rows:

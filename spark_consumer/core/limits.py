@@ -1,8 +1,8 @@
-"""Limits of what a batch reads and writes; none changes the content of the output.
+"""Limits of a batch's reads and writes; none changes the content of the output.
 
-Spark's Kafka source takes a limit of offsets alone, and keeps it as long as a query runs.  So the
-state remembers how large a change is on average, a query starts with the offsets that follow, and
-is started again where they do not fit any more.
+Spark's Kafka source limits offsets only, and keeps the limit as long as a query runs.  So the state
+stores the average size of a change, a query starts with the limit that follows from it, and is
+restarted when that limit no longer fits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Limits:
     small_release_bytes_max: int = 0
     """Bytes of their keys and values."""
     slice_rows: int = 125_000
-    """Changes that one task sorts and writes, about: a large release is cut into such slices."""
+    """About how many changes one task sorts and writes: a large release is cut into such slices."""
     release_bytes_max: int = 0
     """Bytes of keys and values that a release or a segment holds, about; 0: any number."""
     state_segments_max: int = 64
@@ -37,7 +37,7 @@ class Limits:
 
 
 _ROWS_REMEMBERED = 10_000
-"""Changes that the former average represents: a few large ones alone do not move it."""
+"""The weight of the former average, in changes: a few large changes alone do not move it."""
 
 _TOO_MANY = 2
 _TOO_FEW = 4

@@ -1,10 +1,10 @@
 """Released changes of each open stream partition, until its marker is compared with them.
 
-A stream partition is followed from its announcement, which is read before anything of it is
+A stream partition is followed from its announcement, which is read before any of its changes is
 released, until a release passes its end.  A stream partition that began at or below `since_us` is
 not followed: some of its changes were released without being summed.  The rules are those of an
-audit (`docs/protocol.md`, 6.4); what is not certain is not judged.  What a batch reads of
-announcements and markers is in its plan, so that a replay compares the same without progress rows.
+audit (`docs/protocol.md`, 6.4); uncertain cases are not judged.  The announcements and markers that
+a batch reads are in its plan, so that a replay makes the same comparisons without progress rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MarkerChunk:
 
     @classmethod
     def of(cls, marker: PartitionFinished) -> MarkerChunk:
-        """Return what is compared of a marker's chunk."""
+        """Return the compared part of a marker's chunk."""
         totals = (
             (total.topic, OriginSum(total.mods, total.value_bytes, total.checksum))
             for total in marker.totals
@@ -68,9 +68,10 @@ class MarkerChunk:
 
 @dataclass(frozen=True, slots=True)
 class MarkerNews:
-    """What a batch brings: tokens and starts of announced stream partitions, and chunks of markers.
+    """The news of a batch: tokens and starts of announced stream partitions, and chunks of markers.
 
-    What began at or below `forgets_us` is not followed any longer: there was too much of it.
+    Stream partitions that began at or below `forgets_us` are no longer followed: there were too
+    many.
     """
 
     announced: tuple[tuple[str, int], ...] = ()
@@ -150,7 +151,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class OriginLedger:
-    """The stream partitions that are followed, by token, and what was released of each `origin`."""
+    """The followed stream partitions, by token, and the released sums of each `origin`."""
 
     since_us: int = -1
     followed: Mapping[str, Followed] = field(default_factory=dict)
@@ -162,7 +163,7 @@ class OriginLedger:
         return len(self.followed) + len(self.sums)
 
     def taken(self, news: MarkerNews) -> OriginLedger:
-        """Return it with the news of a batch; other markers have no effect."""
+        """Return the ledger with the news of a batch; other markers have no effect."""
         before = self if news.forgets_us is None else self.forgotten(news.forgets_us)
         followed = dict(before.followed)
         for token, start_us in news.announced:
@@ -176,7 +177,7 @@ class OriginLedger:
         return OriginLedger(before.since_us, followed, before.sums)
 
     def forgotten(self, through_us: int) -> OriginLedger:
-        """Return it without what began at or below a time; what shares an origin goes with it."""
+        """Return the ledger without the origins of partitions that began by a time."""
         since_us = max(self.since_us, through_us)
         kept = {
             t: partition for t, partition in self.followed.items() if partition.start_us > since_us
@@ -188,7 +189,7 @@ class OriginLedger:
         return OriginLedger(since_us, kept, sums)
 
     def within(self, size_max: int) -> OriginLedger:
-        """Return it, or an empty one that follows what begins later, if it is too large."""
+        """Return the ledger, or if it is too large an empty one that follows later partitions."""
         if self.size <= size_max:
             return self
         return self.forgotten(
@@ -196,9 +197,10 @@ class OriginLedger:
         )
 
     def added(self, released: Mapping[Pair, OriginSum], *, through_us: int) -> OriginLedger:
-        """Return it with the sums of a release up to a time.
+        """Return the ledger with the sums of a release up to a time.
 
-        Where changes do not say where they come from, nothing that had begun by then is certain.
+        If changes do not name their stream partition, the sums of all partitions that began by then
+        are uncertain.
         """
         if any(origin is None for origin, _ in released):
             return self.forgotten(through_us).added(
@@ -215,10 +217,10 @@ class OriginLedger:
     def settled(
         self, through_us: int, *, complete_from_us: int, keeps_faulty: bool = False
     ) -> tuple[OriginLedger, tuple[Mismatch, ...]]:
-        """Return it without what has ended at or below a time, and what contradicts its markers.
+        """Return the ledger without partitions that ended by a time, and the mismatches.
 
-        What began at or below `complete_from_us` is not judged.  `keeps_faulty`: what contradicts
-        them stays.
+        A partition that began at or below `complete_from_us` is not judged.  `keeps_faulty`:
+        partitions that contradict their markers stay in the ledger.
         """
         tokens: dict[int, list[str]] = {}
         for token in self.followed:
@@ -246,7 +248,7 @@ class OriginLedger:
         return OriginLedger(self.since_us, followed, sums)
 
     def _faults(self, origin: int, tokens: list[str]) -> Iterator[Mismatch]:
-        """Compare what was released of an origin with the sums over all its markers."""
+        """Compare the released changes of an origin with the sums over all its markers."""
         chunks = [chunk for token in tokens for chunk in self.followed[token].chunks.values()]
         expected: dict[str, OriginSum] = {}
         for chunk in chunks:
@@ -306,10 +308,10 @@ NOTHING_FOLLOWED = OriginLedger()
 def fault_of(
     expected: OriginSum, released: OriginSum, *, parked: int, has_checksum: bool
 ) -> Fault | None:
-    """Return what is wrong with a topic of a stream partition.
+    """Return the fault of a topic of a stream partition, or None.
 
-    A change that was put back is not in the totals, and nothing in its row says what it is: up to
-    `parked` changes more are no fault.
+    A change that was put back is not in the totals, and its row does not say that it was: up to
+    `parked` changes more are not a fault.
     """
     if released.mods < expected.mods:
         return Fault.MISSING

@@ -1,12 +1,12 @@
-"""Data that is stored in parts: what changed between two moments, in one or more files.
+"""Data that is stored in parts: the changes between two moments, in one or more files.
 
-New changes are joined with the parts before them that are no larger.  So each change is written a
+New changes are joined with the preceding parts that are not larger.  So each change is written a
 few times only, and there are few parts, however many changes there were.  A state's segments and a
-frontier are stored like this.  A batch adds and removes a few segments: with all of them in its
-state, thousands would be written again in each batch, so a state holds what has changed since its
-newest part, and names the parts.  The index of a batch's frontier likewise names the parts that
-hold the items of `Frontier.items_since`, and who owned the slots.  Names of files hold the number
-of the run that writes: no two runs write to one file.
+frontier are stored this way.  A batch adds and removes a few segments: with all segments in its
+state, thousands would be written again in each batch, so a state holds the changes since its newest
+part, and names the parts.  The index of a batch's frontier likewise names the parts that hold the
+items of `Frontier.items_since`, and who owned the slots.  Names of files hold the number of the run
+that writes: no two runs write to one file.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def with_changes(
     items_since: Callable[[_Mark], Iterable[Any]],
     file: Callable[[int], str],
 ) -> tuple[tuple[Part[_Mark], ...], tuple[StoredFile, ...]]:
-    """Return the parts with what has changed since the last one, and the files to write for it.
+    """Return the parts with the changes since the last one, and the files to write for them.
 
-    `items_since` returns what has changed since a mark, as plain data; `file` names the files.
+    `items_since` returns the changes since a mark, as plain data; `file` names the files.
     """
     kept = list(parts)
     items, size = _encoded(items_since(since))
@@ -111,7 +111,7 @@ class SegmentList:
 
     @property
     def folders(self) -> frozenset[str]:
-        """The folders of the parts, with what killed runs have written there."""
+        """The folders of the parts, in which killed runs may have left files."""
         return frozenset(folder_of(file) for part in self.parts for file in part.files)
 
     def write(
@@ -142,7 +142,7 @@ class SegmentList:
         return SegmentList(parts, now), files
 
     def rest(self, segments: Sequence[_Segment]) -> dict[str, Any]:
-        """Return what a state that names the parts stores itself, as plain data."""
+        """Return the plain data that a state stores besides the parts that it names."""
         snapshots = [segment.snapshot() for segment in segments if segment.name not in self.names]
         if not self.parts:
             return {"segments": snapshots}
@@ -209,7 +209,7 @@ FRONTIER_FORMAT = 3
 
 @dataclass(frozen=True, slots=True)
 class StoredFrontier:
-    """What a batch writes: the files in order, the index last."""
+    """The files that a batch writes, in order, the index last."""
 
     files: tuple[StoredFile, ...]
     dropped: tuple[str, ...]
@@ -217,7 +217,7 @@ class StoredFrontier:
 
 
 class FrontierLog:
-    """A frontier with what is stored of it; `write` is called once per batch."""
+    """A frontier with its stored parts; `write` is called once per batch."""
 
     def __init__(self, frontier: Frontier) -> None:
         """Take a frontier that is not stored yet."""

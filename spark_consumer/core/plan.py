@@ -99,10 +99,10 @@ class FreshRows:
 
 @dataclass(frozen=True, slots=True)
 class StoreDeadLetters:
-    """Append records that are no changes to the table of dead letters.
+    """Append records that are not changes to the table of dead letters.
 
-    Those of the batch that have no order key; with a release, those of the release that cannot be
-    decoded, which no plan knows before they are read.
+    Without a release these are the batch's records without an order key; with a release, those of
+    its records that cannot be decoded, which a plan cannot know before they are read.
     """
 
     rows: int
@@ -121,7 +121,7 @@ class SetLateAside:
 class WriteRelease:
     """Write a release to these sinks, one after the other, then its manifest.
 
-    `mirror_at` is the release of the mirror where it does not take this one.
+    `mirror_at` is the release of the mirror if the mirror does not take this release.
     """
 
     bounds: ReleaseBounds
@@ -169,12 +169,12 @@ class StoreSegment:
 
 @dataclass(frozen=True, slots=True)
 class CompactSegments:
-    """Write what is above `after_us` in the input segments, sorted, as the output segment."""
+    """Write the input segments' changes above `after_us`, sorted, as the output segment."""
 
     compaction: Compaction
     after_us: int
     reads: tuple[SegmentRead, ...] = ()
-    """What is read of each input; empty in a plan, which does not know the segments."""
+    """The read of each input; empty in a plan, which does not know the segments."""
 
 
 Step: TypeAlias = (
@@ -223,7 +223,7 @@ class Plan:
     decided_at_us: int | None = None
     """When that was decided, as a wall time; None where the mirror takes each release."""
     news: MarkerNews = NO_NEWS
-    """What the batch has read of stream partitions and their markers."""
+    """The announcements and markers of stream partitions that the batch has read."""
     gaps: tuple[PartitionGap, ...] = ()
     """All accepted gaps that begin at or below `through_us`, by time."""
     joining: tuple[str, ...] = ()
@@ -262,7 +262,7 @@ class Plan:
         return tuple(gap for gap in below if gap.until_us - 1 > bounds.after_us)
 
     def _release_steps(self) -> list[Step]:
-        """Write each release; the mirror takes one as the others do where it has all before it."""
+        """Write each release; the mirror is among its sinks if it has all releases before it."""
         at = self.mirror_at
         if at is None:
             return [WriteRelease(bounds, self.sinks) for bounds in self.releases]
@@ -286,7 +286,7 @@ class Plan:
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the plan contradicts itself."""
-        # A mirror that joins reaches a release that the others may have reached already.
+        # A joining mirror reaches a release that the other mirrors may have reached already.
         lowest = 0 if self.mirror_at is None else self.mirror_at - bool(self.joining)
         invariant(
             all(low < high for low, high in pairwise((lowest, *self.merges)))

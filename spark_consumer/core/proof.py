@@ -1,7 +1,7 @@
-"""Findings of an audit: what the completion markers prove of an output, and what contradicts them.
+"""Findings of an audit: what completion markers prove of an output, and the contradictions.
 
-The rules are those of `docs/protocol.md`, 6.4.  What cannot be judged is counted by its reason and
-does not contradict anything.
+The rules are those of `docs/protocol.md`, 6.4.  Cases that cannot be judged are counted by their
+reason and are not contradictions.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tidegate.schemas.progress import PartitionGap
 
 
 class Verdict(StrEnum):
-    """What an audit says of a stream partition, a transaction or a release."""
+    """The verdict of an audit on a stream partition, a transaction or a release."""
 
     PROVED = "proved"
     MISMATCHED = "mismatched"
     OPEN = "open"
-    """The stream partition, or another one with its `origin`, has not finished."""
+    """The stream partition, or another with the same `origin`, has not finished."""
     NOT_RELEASED = "not_released"
     """It has finished above the watermark."""
     BEGUN_BEFORE = "begun_before"
@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 
 
 class Fault(StrEnum):
-    """What is wrong, in the words of the report."""
+    """The kind of a contradiction, in the words of the report."""
 
     MISSING = "changes are missing"
     TOO_MANY = "too many changes"
@@ -53,7 +53,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One contradiction; `subject` names it, `expected` and `found` are what was compared."""
+    """One contradiction; `subject` names it, `expected` and `found` are the compared values."""
 
     what: str
     """`stream partition`, `transaction`, `release` or `table`."""
@@ -75,9 +75,9 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What one of an audit's comparisons has found.
+    """The result of one of an audit's comparisons.
 
-    `counts` is by verdict; `mismatches` holds the first ones of `faults`, which counts them all.
+    `counts` is by verdict; `faults` counts all mismatches, of which `mismatches` holds the first.
     """
 
     counts: Mapping[Verdict, int]
@@ -86,7 +86,7 @@ class Findings:
 
     @property
     def content(self) -> dict[str, int]:
-        """Return the counts for JSON, proved ones and mismatches always."""
+        """Return the counts for JSON; `proved` and mismatches are always there."""
         always = dict.fromkeys((Verdict.PROVED, Verdict.MISMATCHED), 0)
         return {str(verdict): number for verdict, number in {**always, **self.counts}.items()}
 
@@ -111,7 +111,7 @@ class AuditReport:
     without_checksum: int = 0
     without_value_bytes: int = 0
     gaps: tuple[PartitionGap, ...] = ()
-    """What the output lacks for good, as was accepted: nothing of it is judged."""
+    """The accepted gaps, which the output lacks for good: changes in them are not judged."""
 
     @property
     def is_proved(self) -> bool:

@@ -94,9 +94,9 @@ def releases_of(
 ) -> tuple[ReleaseBounds, ...]:
     """Return the releases that cover (`after_us`, `through_us`]; empty without changes in it.
 
-    `fresh` are the batch's own changes within the bounds.  All of the releases are small, or none:
-    what is compared with the bounds is everything that they read, which is never too little.
-    Others are cut into slices of about `slice_rows` changes.
+    `fresh` are the batch's own changes within the bounds.  Either all of the releases are small or
+    none: their size is estimated by everything that they read, which is never too low.  Releases
+    that are not small are cut into slices of about `slice_rows` changes.
     """
     waiting = overlapping(segments, after_us=after_us, through_us=through_us)
     if through_us <= after_us or not (fresh.rows or waiting):
@@ -130,8 +130,7 @@ def _slice_cuts(
 ) -> tuple[int, ...]:
     """Return the commit timestamps that cut a release into slices of about equal size.
 
-    They only divide the work: whatever they are, the release holds the same rows with the same
-    ordinals.
+    They only divide the work: with any cuts the release holds the same rows with the same ordinals.
     """
     inside = [(us, weight) for us, weight in sorted(weights) if after_us < us <= through_us]
     slices = round(sum(weight for _, weight in inside) / slice_rows)
@@ -246,7 +245,7 @@ class BatchStats:
     unordered_at: str = ""
     """Topic, topic partition and offset of one of them."""
     dead_letters: int = 0
-    """Rows that are to be set aside as dead letters instead: none of them is counted elsewhere."""
+    """Rows that are set aside as dead letters instead; they are counted nowhere else."""
 
     @property
     def rows(self) -> int:

@@ -1,8 +1,8 @@
-"""What a release must agree with before it is written: its transactions, and markers it passes.
+"""Compares a release, before it is written, with its transactions and the markers it passes.
 
-A replay begins with the same state and the same plan, counts the same releases, and so finds the
-same.  Records that were set aside as dead letters are in no release.  One that was a change is
-therefore missing like any other, and the error says that there are dead letters to look at.
+A replay begins with the same state and the same plan and counts the same releases, so its findings
+are the same.  Records that were set aside as dead letters are in no release.  A change among them
+is therefore missing like any other, and the error says that there are dead letters to look at.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ReleaseCheck:
         return self._dead_letters_before + self.dead_letters
 
     def begin(self, before: State, plan: Plan) -> None:
-        """Take what the batch has read."""
+        """Begin with the announcements and markers that the batch has read."""
         self._ledger = before.origins.taken(plan.news).within(ENTRIES_MAX)
         if plan.late_rows:
             # They are not released, and may be in the totals.
@@ -70,9 +70,10 @@ class ReleaseCheck:
         return self._judge.take(count.transactions, leaves_out=count.leaves_out)
 
     def settle(self, step: WriteRelease, plan: Plan, *, may_be_parked: bool) -> WriteRelease:
-        """Return the step with what its manifest says.
+        """Return the step with the facts for its manifest.
 
-        Raises TransactionIncomplete, and StreamPartitionIncomplete for what the release ends.
+        Raises TransactionIncomplete, and StreamPartitionIncomplete for a partition that the release
+        ends.
         """
         bounds, through_us = step.bounds, step.bounds.through_us
         transactions = self._judge.settle(
@@ -91,10 +92,10 @@ class ReleaseCheck:
     def close(
         self, before: State, *, file: str, own_max: int
     ) -> tuple[OriginLedger, str | None, tuple[StoredFile, ...]]:
-        """Compare what has ended without a release; return what the state holds, and its file.
+        """Check partitions that ended without a release; return the state's ledger, and its file.
 
-        That is `file` if it has more than `own_max` entries and has changed.  Where faults are
-        recorded, they wait for the manifest of the next release.
+        The file is `file` if the ledger has more than `own_max` entries and has changed.  Recorded
+        faults wait for the manifest of the next release.
         """
         ledger, faults = self._ledger.settled(
             self._through_us, complete_from_us=self._complete_from_us, keeps_faulty=True

@@ -1,4 +1,4 @@
-"""What retention has removed from Kafka: before a query began, and before it had read it."""
+"""Records that retention has removed from Kafka: before a query began, or before it read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FirstRecord:
     offset: int
     timestamp_ms: int | None
     end: int | None = None
-    """The next offset today, of whatever is written; None if it is not known."""
+    """The next offset today, of any record; None if it is not known."""
 
 
 def complete_from_us(kept: Mapping[str, Mapping[int, FirstRecord]], *, now_us: int) -> int | None:
@@ -46,11 +46,11 @@ def require_kept(
     *,
     watermark_us: int | None = None,
 ) -> None:
-    """Raise ChangesExpired for a topic partition that begins after what was read of it.
+    """Raise ChangesExpired for a topic partition that begins after the next offset to read.
 
-    And DataTopicChanged for one that ends before it, since offsets never fall, or that is not there
-    any more.  `read` holds the next offsets.  Everything up to `watermark_us` was read; None: that
-    is not known.
+    Raises DataTopicChanged for one that ends before that offset, since offsets never fall, or that
+    no longer exists.  `read` holds the next offsets.  Everything up to `watermark_us` was read;
+    None: that is not known.
     """
     for topic, offsets in sorted(read.items()):
         for topic_partition, following in sorted(offsets.items()):

@@ -1,13 +1,12 @@
 """When a run ends because it has caught up, and when it starts its query again.
 
-A run that was replaced while it stood still may go on inside Spark, which does not look for a
-younger run: it writes `commits/N` of the batch that it had finished, and `offsets/N+1`.  After that
-the gate refuses it.  Spark ends the query of the rightful run when that comes to the same file.
+A run that was replaced while it was paused may continue inside Spark, which does not look for a
+younger run: it writes `commits/N` of the batch that it finished, and `offsets/N+1`.  Then the gate
+refuses it.  Spark ends the query of the rightful run when that query comes to the same file.
 
-The rightful run may start its query again and take the files unchanged.  A batch is committed after
-its state is stored, by whichever run, so the query goes on with a batch whose predecessor has a
-state; what the batch reads is what `offsets` says when the query starts, and what it does is what
-its plan says, which is stored once.
+The rightful run may restart its query and use the files unchanged.  Every run commits a batch after
+its state is stored, so the query continues with a batch whose predecessor has a state.  The batch
+reads the offsets in `offsets` when the query starts, and executes its plan, which is stored once.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class CaughtUp:
         self._batch_at_s = now_s
 
     def is_due(self, *, now_s: float) -> bool:
-        """Whether it is time to say what the run waits for; True once in half a minute."""
+        """Whether it is time to log what the run waits for; True once in half a minute."""
         is_due = not self.is_reached and now_s - self._reported_at_s >= _REPORT_EVERY_S
         if is_due:
             self._reported_at_s = now_s
@@ -85,9 +84,9 @@ class CaughtUp:
     def waiting(
         self, frontier: Frontier | None, *, now_s: float, batch_s: float | None = None
     ) -> Waiting:
-        """Return what the run waits for.
+        """Return the text of what the run waits for.
 
-        `frontier` is the one that the state names; `batch_s` how long the running batch has taken.
+        `frontier` is the state's; `batch_s` is the seconds that the running batch has taken.
         """
         watermark = None if frontier is None else frontier.watermark()
         idle_s = now_s - self._batch_at_s

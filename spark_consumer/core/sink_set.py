@@ -1,9 +1,9 @@
-"""The sinks of a query: which a batch writes to, and from which release on each has everything.
+"""The sinks of a query: those that a batch writes to, and each sink's first release.
 
-A sink may join a query that has released already.  A mirror that joins takes every release so far
-from the changelog; any other sink has the releases from the one on with which it joined, and the
-state says which that is.  A mirror by key takes batches, not releases, so it cannot join: it would
-lack what was handed over before.  No sink leaves: it would lack releases if it came back.
+A sink may join a query that has released already.  A joining mirror takes every earlier release
+from the changelog; any other sink begins with the next release, whose number the state stores.  A
+mirror by key takes batches, not releases, so it cannot join: it would lack the batches before.  No
+sink leaves: it would lack releases if it came back.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def require_plan_sinks(state: State, plan: Plan, wanted: Sequence[str]) -> None:
 
 
 def joining_mirrors(state: State, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the mirrors that have to take every release so far from the changelog."""
+    """Return the mirrors that have to take all earlier releases from the changelog."""
     if not state.next_release:
         return ()
     return tuple(name for name in wanted if name in MIRRORS and name not in state.sinks)
@@ -76,8 +76,8 @@ def joining_mirrors(state: State, wanted: Sequence[str]) -> tuple[str, ...]:
 def sinks_now(state: State, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return the sinks of the next plan.
 
-    Where an adopted output is read again, mirrors join later: the schemas of what they would take
-    are not known yet.
+    While an adopted output is read again, mirrors do not join: the schemas of the changes that they
+    would take are not known yet.
     """
     if state.adopts_through_us is None:
         return tuple(wanted)

@@ -78,9 +78,10 @@ NO_ROWS = RowSum(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SegmentRead:
-    """What is read of a segment: `after_us` < commit timestamp <= `through_us`.
+    """The part of a segment that is read: `after_us` < commit timestamp <= `through_us`.
 
-    `expected` is what was written there; None if an older program wrote the segment, uncounted.
+    `expected` is the sum when it was written; None if an older program wrote the segment,
+    uncounted.
     """
 
     name: str
@@ -103,7 +104,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCount:
-    """What was found for a release, before it is written."""
+    """The counts of a release, made before it is written."""
 
     rows: int
     """Changes, each once."""

@@ -16,13 +16,13 @@ from tidegate.spark_consumer.errors import AMBIGUOUS_NAMES_HINT, AmbiguousNames
 class TopicSchemas:
     """How a topic's bytes are decoded; named by the plan, so that a replay decodes them alike.
 
-    `table` is the topic without prefix and dot.  `reader_schema` is what the function of that name
-    returns: its `Row` holds every column that any of the writer schemas has.  `writer_schemas`
+    `table` is the topic without prefix and dot.  `reader_schema` is the result of the function of
+    that name: its `Row` holds every column that any of the writer schemas has.  `writer_schemas`
     holds, by schema id, every schema that a header of the release's rows names, **of keys and of
     values**, and may hold more.  An id that is missing fails the release.
 
-    `unwatched` are columns whose values the change stream left out at some time, and `excludes` its
-    options by which whole changes were.
+    `unwatched` are columns whose values the change stream left out at some time; `excludes` are its
+    options that left out whole changes.
     """
 
     table: str
@@ -50,7 +50,7 @@ def reader_schema(versions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the last of a topic's value schemas, with the columns that only earlier ones have.
 
     A version may leave columns out (`docs/protocol.md`, 3.4), while records that were written with
-    them are still to be released.  They come after the others, the newest type of each.  Raises
+    them are still to be released.  Such columns come last, with their newest types.  Raises
     AmbiguousNames for columns whose names differ in case only.
     """
     *earlier, newest = versions

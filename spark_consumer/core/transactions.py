@@ -31,8 +31,8 @@ RecordOfChange: TypeAlias = tuple[int, str, str, int, str]
 class TransactionCount:
     """A transaction with another number of records than its records state.
 
-    `least` and `most` are what they state; they differ only where they contradict each other.
-    `topics` are those that its changes were found in, empty if that was not asked.
+    `least` and `most` are the stated numbers; they differ only if records contradict each other.
+    `topics` are the topics of its changes, empty if they were not requested.
     """
 
     commit_us: int
@@ -142,14 +142,14 @@ class TransactionJudge:
     """What becomes of the releases of a batch in which transactions are not whole."""
 
     def __init__(self, *, records: bool) -> None:
-        """`records`: they are written all the same, and what is wrong with them is counted."""
+        """`records`: faulty transactions are written all the same, and counted."""
         self._records = records
         self._faults = ALL_WHOLE
         self.recorded = 0
         """How many transactions of the batch were not whole and released."""
 
     def take(self, faults: TransactionFaults, *, leaves_out: bool) -> bool:
-        """Take those of the next release; return whether `settle` must know of parked changes.
+        """Take the faults of the next release; return whether `settle` needs `may_be_parked`.
 
         `leaves_out` says whether the change stream leaves changes out.
         """
@@ -159,9 +159,9 @@ class TransactionJudge:
     def settle(
         self, *, release: int, may_be_parked: bool = True, dead_letters: int = 0
     ) -> TransactionFaults:
-        """Return what the manifest says of the release; raise TransactionIncomplete if it ends.
+        """Return the release's faults for its manifest, or raise TransactionIncomplete.
 
-        `dead_letters` is how many records the query has set aside: the error names them.
+        `dead_letters` is how many records the query has set aside: the error names this number.
         """
         faults = self._faults.without_lacking() if may_be_parked else self._faults
         if faults.number and not self._records:

@@ -1,6 +1,6 @@
-"""From one state to the next: what a plan must agree with, what it reads, and the state after it.
+"""From one state to the next: the checks of a plan, its reads, and the state after it.
 
-A plan that was stored may be of another run, so this is checked before anything of it is executed.
+A stored plan may be another run's, so it is checked before any part of it is executed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATES_KEPT = 100
 
 
 def require_state(state: State | None, batch: int, *, like: State, sinks: Sequence[str]) -> State:
-    """Return a loaded state if it is the one after `batch`, of the same query as `like`.
+    """Return a loaded state if it is the state after `batch`, of the same query as `like`.
 
     Raises CheckpointMismatch otherwise, and for a state with sinks that are not among `sinks`, and
     would miss the next releases.
@@ -127,7 +127,7 @@ def check_plan(plan: Plan, *, before: State) -> None:
 
 
 def reads_of_step(step: Step, before: State) -> tuple[SegmentRead, ...]:
-    """Return what a step reads of the segments that the state before its batch names.
+    """Return a step's reads of the segments that the state before its batch names.
 
     Raises CheckpointMismatch if the state does not name them.
     """
@@ -176,14 +176,13 @@ def after(
     origins_file: str | None = None,
     dead_letters: int = 0,
 ) -> State:
-    """Return the state that an executed plan leads to.
+    """Return the state after an executed plan.
 
-    `written` holds the segments of the plan as they were written, by their planned names;
+    `written` holds the plan's segments with their written sums, by their planned names;
     `waiting_rows` is how many changes wait; `code` is the version of this program; `listed` is how
     the waiting segments are stored; `mismatches` is how many the batch has recorded, `copies` how
     many records it left out, and `dead_letters` how many its releases have set aside; `origins` is
-    what is followed of stream partitions, None if that has not changed, and `origins_file` the file
-    that holds it.
+    the ledger of stream partitions, None if it has not changed, and `origins_file` its file.
     """
     waiting = waiting_segments(state, plan, written)
     kept = {segment.name for segment in waiting}
@@ -234,7 +233,7 @@ def _mirror_release(state: State, plan: Plan) -> int | None:
 def waiting_segments(
     state: State, plan: Plan, written: Mapping[str, Segment]
 ) -> tuple[Segment, ...]:
-    """Return the segments that hold changes above the plan's watermark, as they were written."""
+    """Return the written segments that hold changes above the plan's watermark."""
     joined = () if plan.compaction is None else plan.compaction.inputs
     surviving = [
         segment
@@ -267,7 +266,7 @@ def first_kept(first: int, last: int, *, mirrored: int, kept: int) -> int | None
     """Return the release from which on manifests are kept, after a batch with these releases.
 
     None if nothing is due.  It is never above the batch's own first release, which a replay writes
-    again, nor above the one that the mirrors stood at before, whose manifest proves their cut;
+    again, nor above the release that the mirrors had before, whose manifest proves their cut;
     `kept` is about how many are kept, 0: all.
     """
     if not kept:

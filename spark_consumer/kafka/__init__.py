@@ -1,1 +1,1 @@
-"""What the consumer asks Kafka before Spark starts, and the options that it gives to Spark."""
+"""The consumer's queries to Kafka before Spark starts, and the options that it gives to Spark."""

@@ -53,10 +53,10 @@ _MODULE = "sasl.jaas.config"
 
 
 def java_options(options: Mapping[str, str], *, login: str = NO_LOGIN) -> dict[str, str]:
-    """Return what Java's client gets of the settings, and of `kafka_login`.
+    """Return the options of Java's client, from the settings and from `kafka_login`.
 
-    What is given by Java's own name replaces what is translated.  Raises ConfigError for options
-    that do not belong together, and for files that are not there.
+    Options with Java's own names replace translated ones.  Raises ConfigError for options that do
+    not belong together, and for files that do not exist.
     """
     shared = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
     java_only = {name: value for name, value in options.items() if name in JAVA_OPTIONS}
@@ -65,7 +65,7 @@ def java_options(options: Mapping[str, str], *, login: str = NO_LOGIN) -> dict[s
     if "sasl.mechanism" in shared:
         shared["sasl.mechanism"] = shared["sasl.mechanism"].upper()
     if shared.get("ssl.endpoint.identification.algorithm") == "none":
-        # Java's word for none is no word.
+        # Java disables the check by an empty value.
         shared["ssl.endpoint.identification.algorithm"] = ""
     logged_in = _login(options) if login == NO_LOGIN else _tokens(login, options)
     return {**logged_in, **_tls(options), **shared, **java_only}
@@ -109,7 +109,7 @@ def _login(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _oidc(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the login by OpenID Connect, for which each JVM asks the token endpoint."""
+    """Return the login by OpenID Connect, for which each JVM calls the token endpoint."""
     values = {
         java: next((options[name] for name in names if name in options), "")
         for java, names in _OIDC_VALUES.items()
@@ -160,7 +160,7 @@ def _tls(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pem(options: Mapping[str, str], name: str) -> str | None:
-    """Return a certificate or key that is in an option, or in the file that one names."""
+    """Return a certificate or key from an option, or from the file that an option names."""
     if f"{name}.pem" in options:
         return options[f"{name}.pem"]
     if f"{name}.location" not in options:

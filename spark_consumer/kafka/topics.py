@@ -1,4 +1,4 @@
-"""What the consumer asks Kafka about topics: whether they exist, their ids, where they begin.
+"""The consumer's queries about topics: whether they exist, their ids, where they begin.
 
 Spark would wait for a missing topic for minutes and then fail with a stack trace; here one sentence
 names the fault.  A topic that is re-created under its name has another id.
@@ -78,8 +78,8 @@ def find_missing_topics(
     """Return the topics that Spark needs and the broker does not have.
 
     Only the progress topic is needed: data topics are discovered while the query runs.  Raises
-    UnreachableError if no broker answers, and ConfigError for options or a login that are rejected
-    or for another stream whose prefix continues this one's, or this one that one's.
+    UnreachableError if no broker answers, and ConfigError for options or a login that are rejected,
+    or if this stream's prefix and another stream's are prefixes of each other.
     """
     topics = list_topics(bootstrap_servers, options)
     require_own_prefix(subscription.names, topics)
@@ -90,7 +90,7 @@ _DESCRIBE_TIMEOUT_S = 5.0
 
 
 class LiveTopicIds:
-    """Describes topics; an answer that does not come is left out, and the next batch asks again."""
+    """Describes topics; a missing answer is left out, and the next batch tries again."""
 
     def __init__(self, bootstrap_servers: str, options: Mapping[str, str]) -> None:
         """Prepare; nothing is sent yet.  Raises ConfigError for options that are rejected."""
@@ -106,7 +106,7 @@ class LiveTopicIds:
         ids: dict[str, str | None] = {}
         try:
             self._admin = self._admin or make_client(AdminClient, self._config)
-        except UnreachableError as error:  # there is no token for its login
+        except UnreachableError as error:  # no token for the login
             log.warning("topic description failed", topic=", ".join(topics), reason=str(error))
             return ids
         answers = self._admin.describe_topics(

@@ -33,12 +33,12 @@ def audit(
 
     The report's `is_proved` says whether everything is there, `mismatches` what is not, and
     `content()` is all of it, ready for JSON.  `output` is a folder, or the schema that a query
-    registered the tables in (`catalog_schema`).  A query may go on meanwhile.  `checkpoint` says
-    how far the watermark is beyond the newest release; it may be gone, and is
+    registered the tables in (`catalog_schema`).  A query may run in the meantime.  `checkpoint`
+    shows how far the watermark is beyond the newest release; it may be missing, and is
     `<output>/_checkpoint` unless it is given.  `options` are settings, such as `kafka_options`.
 
     Raises ConfigError for settings, a session, a stream or an output that cannot be audited, and
-    UnreachableError for what does not answer.
+    UnreachableError for a service that does not answer.
     """
     for name in options:
         require_option(name)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 TableMode: TypeAlias = Literal["commit", "transaction", "key"]
-"""The order of what a sink of tables or files gets."""
+"""The order mode of a sink of tables or files."""
 
 _MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
 _INTERVAL = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour)s?\s*")
@@ -276,10 +276,11 @@ class StreamBuilder:
         releases without a change, which move the watermark.
 
         After a kill it is called again with the release that was interrupted: the same number and
-        rows.  `name` is kept in the checkpoint; several functions need several names.  What the
-        function raises ends the query.  It must not stop the query: set a flag instead.
+        rows.  `name` is kept in the checkpoint; several functions need several names.  An error of
+        the function ends the query.  It must not stop the query itself: set a flag instead.
 
-        Raises ConfigError for what is no function, another mode, or a name that is in use.
+        Raises ConfigError if `function` is not callable, for another mode, or a name
+        that is in use.
         """
         require_function(function, "for_each_release")
         return self._add_own(
@@ -292,16 +293,16 @@ class StreamBuilder:
     ) -> Self:
         """Call `function(changes, batch)` with the changes of each batch as soon as they are read.
 
-        This is the order mode `key`: it waits for no watermark.  The changes of each key come in
-        Kafka's order, those of a transaction maybe in several batches.  `changes` is one DataFrame
-        over all tables; `batch` has `number`, `query_id`, `rows`, `watermark`, `tables`, and
-        `table(name)` with typed columns.
+        This is the order mode `key`: it does not wait for the watermark.  The changes of each key
+        come in Kafka's order, those of a transaction maybe in several batches.  `changes` is one
+        DataFrame over all tables; `batch` has `number`, `query_id`, `rows`, `watermark`, `tables`,
+        and `table(name)` with typed columns.
 
         After a kill it is called again with the batch that was interrupted: the same number and
         rows.  `name` is kept in the checkpoint.  What the function raises ends the query.  It must
         not stop the query: set a flag instead.
 
-        Raises ConfigError for what is no function, or a name that is in use.
+        Raises ConfigError if `function` is not callable, or for a name that is in use.
         """
         require_function(function, "for_each_batch")
         return self._add_own(BatchFunctionSink(function, name=name), "for_each_batch")
@@ -357,14 +358,14 @@ class StreamBuilder:
         return self
 
     def start(self, checkpoint: str | os.PathLike[str] | None = None) -> TidegateQuery:
-        """Start the query, or go on with the one of this checkpoint; returns when it runs.
+        """Start the query, or continue the query of this checkpoint; returns when it runs.
 
         Raises ConfigError, before anything is created, for settings that cannot be used, a session
         that lacks something, a stream that does not exist, and a checkpoint that another run works
-        on; UnreachableError for what does not answer; CheckpointMismatch if the checkpoint's query
-        has sinks that this one lacks.
+        on; UnreachableError for a service that does not answer; CheckpointMismatch if the
+        checkpoint's query has sinks that this one lacks.
 
-        A query of a program is not started again by itself, as `tidegate-consumer run` does:
+        A query of a program is not restarted automatically, as `tidegate-consumer run` does:
 
         - CheckpointConflict (a replaced run has written late), here or as the error of QueryFailed:
           call `start` again; nothing is lost.

@@ -51,7 +51,7 @@ class QueryFailed(StreamingQueryException):
 
 
 class QueryStatus(dict[str, Any]):
-    """What Spark says of a query, as its own `status` does; called, what the checkpoint says."""
+    """Spark's `status` of a query as a dict; called, it returns the checkpoint's figures."""
 
     def __init__(self, status: Mapping[str, Any], figures: Callable[[], Figures]) -> None:
         super().__init__(status)
@@ -65,9 +65,9 @@ class QueryStatus(dict[str, Any]):
 class TidegateQuery(StreamingQuery):
     """Spark's query with the gate in it: `stop` finishes the batch, errors are the gate's.
 
-    The checkpoint's lease is given back at the end of the query, whatever has ended it.  Queries
-    that `spark.streams` returns are the same query without this: their `stop` interrupts the batch,
-    which the next query repeats.
+    The checkpoint's lease is released at the end of the query, whatever ended it.  `spark.streams`
+    returns the same query without these additions: its `stop` interrupts the batch, which the next
+    query repeats.
     """
 
     def __init__(self, running: GateQuery, *, poll_s: float = _POLL_S) -> None:

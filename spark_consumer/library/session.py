@@ -27,17 +27,17 @@ def session(
     iceberg: bool = False,
     **settings: object,
 ) -> SparkSession:
-    """Start a classic session on this machine, or return the one that runs.
+    """Start a classic session on this machine, or return the running one.
 
     Spark fetches `packages` (Maven coordinates, comma-separated) into its cache at the first start;
-    `jars` are used in place of them.  `settings` are Spark's own and replace what the session has:
-    `session(**{"spark.driver.memory": "4g"})`.  With `iceberg` it has what the Iceberg sinks need:
-    `ICEBERG_PACKAGES` in addition to the packages, or among the jars.  Under spark-submit, the
-    submitter's master, packages and jars are kept.
+    `jars` are used in place of them.  `settings` are Spark's own and replace the session's:
+    `session(**{"spark.driver.memory": "4g"})`.  With `iceberg` it has the requirements of the
+    Iceberg sinks: `ICEBERG_PACKAGES` in addition to the packages, or among the jars.  Under
+    spark-submit, the submitter's master, packages and jars are kept.
 
     Raises ConfigError if pyspark, Delta's Python part or Java is missing, if Iceberg has no runtime
-    for this Spark, and for a session that runs already and lacks something; UnreachableError if
-    Spark does not start.
+    for this Spark, and if a running session lacks something; UnreachableError if Spark does not
+    start.
     """
     unknown = sorted(name for name in settings if not name.startswith("spark."))
     if unknown:

@@ -72,7 +72,7 @@ _MIRROR_METHODS = ("merge", "versions")
 
 
 def require_function(given: object, method: str) -> None:
-    """Raise ConfigError for what cannot be called."""
+    """Raise ConfigError for a value that is not callable."""
     if not callable(given):
         raise ConfigError(
             f"{method}: not a function: {type(given).__name__}",

@@ -1,1 +1,1 @@
-"""What a notebook shows of an output: its releases as a frame and as a picture."""
+"""Views of an output for a notebook: its releases as a frame and as a picture."""

@@ -1,4 +1,4 @@
-"""A picture of an output's releases: how far the watermark is behind, and what each brought."""
+"""A picture of an output's releases: their lag, and the changes of each."""
 
 from __future__ import annotations
 

@@ -70,9 +70,10 @@ def releases(
     """Return the newest releases of an output as a pandas frame, a row for each, oldest first.
 
     `release`, `after` and `through` are its number and bounds.  `published` is when its manifest
-    was written last: with the release, and again when the mirrors took it as the last of several.
-    `lag_s` are the seconds from `through` to `published`, `rows` its changes, and `rows.<table>`
-    those of each table, which only a changelog or Parquet files tell; else they are missing.
+    was last written: with the release, and again when the mirrors took it as the last of several.
+    `lag_s` is the seconds from `through` to `published`, `rows` the number of its changes, and
+    `rows.<table>` that of each table, which only a changelog or Parquet files have; otherwise it is
+    missing.
 
     `output` is a folder, or a schema that a query registered its tables in (`catalog_schema`).
     Without a session (None) it is a folder on this machine.  The newest `last` releases are read,

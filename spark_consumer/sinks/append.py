@@ -105,7 +105,7 @@ class AppendSink(_Appending[Release]):
     """Appends the rows of each release."""
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
-        """Append what the writer lacks; return every table's version at this release.
+        """Append the missing rows; return each table's version at this release.
 
         Raises SchemaError for a column whose type changed.
         """
@@ -125,7 +125,7 @@ class BatchAppendSink(_Appending[HandedBatch]):
     """Appends the rows of each batch; a `BatchSink`."""
 
     def take(self, batch: HandedBatch) -> None:
-        """Append what the writer lacks; raises SchemaError for a column whose type changed."""
+        """Append the missing rows; raises SchemaError for a column whose type changed."""
         self._append(batch, commit=Commit.of_batch(batch, self.name))
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
@@ -134,7 +134,7 @@ class BatchAppendSink(_Appending[HandedBatch]):
 
 
 def sorted_changes(table: AnyTable) -> DataFrame:
-    """Return the changes as they are written: a sorted file of each task that has some."""
+    """Return the changes in their written order: a sorted file of each task that has some."""
     is_ordered = isinstance(table, DecodedTable) and table.is_ordered
     if is_ordered and table.rows >= _ROWS_OF_SEVERAL_FILES:
         return table.frame

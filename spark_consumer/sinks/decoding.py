@@ -55,7 +55,7 @@ _STATED_FIELDS = frozenset(
 )
 _FAIL_FAST = {"mode": "FAILFAST"}
 _CALENDAR = {"datetimeRebaseMode": "CORRECTED"}
-"""Avro's calendar, whatever the session's settings are."""
+"""Avro's calendar, independent of the session's settings."""
 
 _PERMISSIVE = {"mode": "PERMISSIVE"}
 
@@ -232,16 +232,16 @@ def begins_with(column: str, schema_id: int) -> Column:
 def avro_column(body: Column, writer: Mapping[str, Any], options: Mapping[str, str]) -> Column:
     """Decode bodies that were written with a schema, as `from_avro` of PySpark does.
 
-    Its options are a value here.  There they are an expression, which is evaluated whenever a plan
-    is compared with others, by threads of Spark's own as well; all copies of a plan share its
-    builder, which two threads fill at once now and then: DUPLICATED_MAP_KEY ended the query.
+    Here its options are a value.  In PySpark they are an expression, which is evaluated whenever
+    plans are compared, also by Spark's own threads.  All copies of a plan share its builder, which
+    two threads sometimes fill at the same time: DUPLICATED_MAP_KEY ended the query.
     """
     return F.call_function("from_avro", body, F.lit(json.dumps(writer)), _value(options))
 
 
 def _value(options: Mapping[str, str]) -> Column:
     session: Any = SparkSession.active()
-    jvm = session._jvm  # noqa: SLF001 - the only way to a map that is no expression
+    jvm = session._jvm  # noqa: SLF001 - the only way to a map that is not an expression
     given = jvm.java.util.HashMap()
     for name, value in options.items():
         given.put(name, value)

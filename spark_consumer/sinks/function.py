@@ -1,9 +1,9 @@
 """A function of the user's as a sink: it gets each release, or each batch, as one sorted frame.
 
-The gate calls it for one release at a time, in order, and goes on when it has returned.  After a
+The gate calls it for one release at a time, in order, and continues when it has returned.  After a
 kill it is called again with the release that was interrupted: the same number, the same rows.  A
 function that stores the number with what it writes, in one step, has each release exactly once.
-The same holds for a function by batch, which waits for no watermark.
+The same is true for a function by batch, which does not wait for the watermark.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class BatchChanges(_Tables):
     """Facts about a batch, for a function that gets its frame.
 
     `number` and `query_id` identify the batch.  Every change up to `watermark` has been handed over
-    with this batch, but for those that an operator puts back; None: there is none yet.
+    with this batch or before it, except for changes that an operator puts back; None: there is no
+    watermark yet.
     """
 
     def __init__(self, batch: HandedBatch) -> None:

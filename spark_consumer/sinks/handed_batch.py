@@ -3,8 +3,8 @@
 This is the order mode `key`: a change is handed over by the batch that reads it, before the
 watermark has passed it.
 
-- `take` is called for each batch that has changes, in ascending order of their numbers, never two
-  at once, and before anything of the batch is released.  Each change is in one batch.
+- `take` is called for each batch that has changes, in ascending order of their numbers, one at a
+  time, and before any change of the batch is released.  Each change is in one batch.
 - The changes of a key come in Kafka's order: by `offset` within a topic partition, in ascending
   batches.  That is their commit order, except for changes that an operator has put back, and for
   rows that were read on demand: these have their own topic, so that a row as of a time T may come
@@ -13,10 +13,10 @@ watermark has passed it.
   several batches.  A record that repeats a change is there too, with the same `order_key`.
 - After a kill the interrupted batch is handed over again: same number, same rows.  A sink that
   stores the number with what it writes, in one atomic step, has each change exactly once.
-- A younger run may have replaced this one without its knowledge.  Both then hand over the same
-  batch with the same rows.
-- The sink is a `Sink` too, and is written to as one, which may do nothing.  One that joins a query
-  gets the batches of the plans that name it: its first is the next that is planned.
+- A newer run may have replaced this one without its knowledge.  Both then hand over the same batch
+  with the same rows.
+- The sink is a `Sink` too; its `write` is called and may do nothing.  A sink that joins a query
+  gets the batches of the plans that name it, from the next planned batch on.
 - `take` blocks until the batch is durable.  It may raise any error: the run then ends, and the next
   run hands the batch over again.
 """

@@ -113,7 +113,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class SinkKind:
-    """What a sink writes, when, and by which writer."""
+    """A kind of sink: its output, when it writes, and its writer."""
 
     rows: str
     when: str

@@ -1,15 +1,15 @@
 """The manifest: one file per release, from which a reader finds a consistent cut over all tables.
 
-It is written after all sinks, so a release with a manifest is complete in every table it names.
-It holds each table's version after the release, and paths relative to the output.  Mirrors may be
-at an older release, which it names: the same one in every table.  Invariant: numbers and
+It is written after all sinks, so a release with a manifest is complete in every table it names.  It
+holds each table's version after the release, and paths relative to the output.  Mirrors may be at
+an older release, which it names; it is the same in every table.  Invariant: numbers and
 `through_us` grow together, so the newest release at a time is found by bisection.
 
-Old manifests are dropped.  Another file says from which release on they are kept; it is written
-before any is deleted, so a reader that finds it unchanged after a search has searched among files
-that were all there.  A third one says which versions of tables may lack files, since a run has
-deleted what they alone need.  It is written before anything is deleted too, so a reader that finds
-a version in it reads no further.
+Old manifests are dropped.  A second file holds the first release whose manifest is kept; it is
+written before any manifest is deleted, so if a reader finds it unchanged after a search, no
+manifest was missing during the search.  A third file names the versions of tables that may lack
+files, since a run has deleted the files that only they need.  It is written before these files are
+deleted, so a reader that finds a version in it stops there.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _HINT = "Restore the output's _releases folder"
 
 MANIFEST_FOLDER = "_releases"
 _FIRST = f"{MANIFEST_FOLDER}/_first"
-"""`first` is the oldest release with a manifest, `before` what it was: what is between is dropped.
+"""`first` is the oldest release with a manifest, `before` its former value.
 
-A listing leaves it out by its name.
+Manifests between the two are being deleted.  A listing leaves this file out by its name.
 """
 
 _VACUUMED = "_releases/_vacuumed"
@@ -53,7 +53,7 @@ class ManifestWriter(Protocol):
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files; missing ones are no error."""
+        """Delete files; missing ones are not an error."""
         ...
 
 
@@ -114,9 +114,9 @@ class Manifest:
 
     @property
     def mirror_release(self) -> int | None:
-        """The release that the mirrors have; None without a mirror.
+        """The release of the mirrors; None without a mirror.
 
-        Raises SchemaError if they have different ones.
+        Raises SchemaError if they are at different releases.
         """
         releases = {
             self.release if version.release is None else version.release
@@ -152,7 +152,7 @@ class Manifest:
         return {table: version.version for table, version in versions if version is not None}
 
     def content(self) -> dict[str, Any]:
-        """Return what `of` reads, for JSON, without unknown numbers of rows, and without zeros."""
+        """Return the JSON content that `of` reads, without zeros and unknown numbers of rows."""
         copies = {"copies": self.copies} if self.copies else {}
         begin_us = self.complete_from_us
         mismatches: dict[str, Any] = {}
@@ -191,7 +191,7 @@ def read_manifest(files: JsonFiles | ManifestWriter, release: int) -> Manifest |
 def drop_manifests(files: ManifestWriter, *, before: int) -> None:
     """Delete the manifests of the oldest releases, up to a limit; the rest comes with the next.
 
-    Repeated after a kill, it deletes what the kill has left.
+    Repeated after a kill, it deletes the remaining manifests.
     """
     content = files.read_json(_FIRST) or {"first": 0, "before": 0}
     first = min(before, content["first"] + DROPPED_AT_ONCE)
@@ -233,7 +233,7 @@ def _search(files: JsonFiles, first: int, *, watermark_us: int) -> Manifest | No
         for name in files.names(MANIFEST_FOLDER)
         if name.endswith(".json") and name.removesuffix(".json").isdecimal()
     )
-    due = bisect_left(numbers, True, key=lambda release: not is_due(release))  # noqa: FBT003 - what is sought
+    due = bisect_left(numbers, True, key=lambda release: not is_due(release))  # noqa: FBT003 - the value that is searched
     return read_manifest(files, numbers[due - 1]) if due else None
 
 
@@ -262,7 +262,7 @@ class KeptVersions:
     """The versions of a table that can be read."""
 
     first: int
-    """That one and all later ones are whole."""
+    """This version and all later ones are whole."""
     same_since: int
     """All versions from here to `first` have the same rows: their files were only rewritten."""
 
@@ -292,7 +292,7 @@ class VacuumedVersions:
         self._write({**self._content(), "at_us": at_us})
 
     def note_table(self, path: str, kept: KeptVersions) -> None:
-        """Note which versions of a table stay whole; they never become older ones."""
+        """Store the first versions that stay whole; a table's version never decreases."""
         content = self._content()
         tables = dict(content.get("tables", {}))
         before = tables.get(path)

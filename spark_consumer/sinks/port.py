@@ -1,4 +1,4 @@
-"""The port between the gate and its outputs: what a sink receives, and what it guarantees.
+"""The port between the gate and its outputs: the input of a sink, and its guarantees.
 
 To write a sink, implement `Sink` and hand it to the query under a unique name.
 
@@ -7,21 +7,21 @@ To write a sink, implement `Sink` and hand it to the query under a unique name.
 - After a kill the gate writes the interrupted release again: same number, same bounds, same rows
   with the same ordinals.  `write` must then leave the output as the first call did and return the
   same result.  The usual way is to store the release number with the rows, in one atomic step.
-- A younger run may have replaced this one without its knowledge.  Both then write the same release
+- A newer run may have replaced this one without its knowledge.  Both then write the same release
   with the same rows; a sink must accept either order.
 - Rows arrive decoded, deduplicated and complete.  Order is the `ordinal` column: dense from 0 over
   all tables of the release, in commit order.  A frame's rows may come in any order.
-- A sink that wants the changes as they are in Kafka calls `Release.source_records`: bytes, in the
-  order of the ordinals, over all tables.  Nothing is read or copied for sinks that do not.
+- A sink that needs Kafka's original records calls `Release.source_records`: bytes, in the order of
+  the ordinals, over all tables.  Nothing is read or copied for other sinks.
 - Frames are valid until `write` returns.  Where a release has several sinks, frames are persisted:
   reading one twice decodes it once.
-- A small release comes as `CollectedTable`, with its rows in memory and a frame for those who want
-  one.  Which way a release goes must not show in the output: a replay may go the other way.
+- A small release comes as `CollectedTable`, with its rows in memory and a frame for sinks that need
+  one.  The output must not depend on this: a replay may bring the release in the other form.
 - The plan of a batch names the sinks that each release is written to, and the state those of the
-  query.  A sink may join a query that has released already: its first release is the next one, and
-  none is left out after it.  A sink never leaves; the run refuses to go on without it.
-- A mirror may take several releases at once: it is then a `MergingSink`, and `merge` is to several
-  releases what `write` is to one.  One that joins takes all releases so far in its first merge.
+  query.  A sink may join a query that has released already: it gets every release from the next one
+  on.  A sink never leaves; the run refuses to go on without it.
+- A mirror that takes several releases at once is a `MergingSink`: `merge` writes several releases
+  as `write` writes one.  A mirror that joins takes all earlier releases in its first merge.
 - `write` blocks until the release is durable.  It may raise any error: the run then ends, and the
   next run writes the release again.
 """
@@ -215,10 +215,10 @@ class TableVersion:
     """A table after a release.
 
     `path` is relative to the output.  `version` is the version that this release made, or the last
-    one before it if the release changed nothing.  `rows` counts what this release appended; None
-    where that number has no meaning.  `left_out` says what the table lacks because the change
-    stream leaves it out: `column <name>`, or an option of the stream.  `release` is the release
-    that a mirror has; None: the release of this version.
+    one before it if the release changed nothing.  `rows` counts the rows that this release
+    appended; None if that number has no meaning.  `left_out` names the omissions of the change
+    stream, which the table lacks: `column <name>`, or an option of the stream.  `release` is the
+    release of a mirror; None: the release of this version.
     """
 
     path: str
@@ -252,7 +252,7 @@ class Sink(Protocol):
         ...
 
     def open(self, *, query_id: str, release_max: int) -> None:
-        """Check what the output already holds; called once, before the first `write`.
+        """Check the existing output; called once, before the first `write`.
 
         `release_max` is the highest release number that the gate's state or plan names, -1 if none:
         the output may hold the releases of an unfinished plan already.  Raises ConfigError if the
@@ -308,5 +308,5 @@ class MergingSink(Sink, Protocol):
         ...
 
     def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
-        """Return the version of each of the tables at a release, of those that it had by then."""
+        """Return the version at a release of each of the tables that existed by then."""
         ...

@@ -44,9 +44,9 @@ def write_release(
 ) -> Iterator[str]:
     """Write a release and its manifest; yields the name of each step before the step.
 
-    `waiting_mirrors` are mirrors that do not take this release, and the release that they have.
-    `mismatches` is how many contradictions it is written with, `gaps` what the output lacks.
-    `settings_of` sets what a sink's session has while it writes.
+    `waiting_mirrors` are mirrors that do not take this release, and the release that they are at.
+    `mismatches` is the number of contradictions that it is written with, `gaps` are the output's
+    accepted gaps.  `settings_of` sets a sink's session settings while it writes.
 
     A caller that stops between two steps leaves a release without a manifest: it is not published.
     """
@@ -114,7 +114,7 @@ def merge_mirrors(
             versions = mirror.merge(
                 Merge(plan.query_id, plan.batch, after, step.through, through_us, tables=schemas)
             )
-        else:  # it has the release already, and another one joins it
+        else:  # it has the release already, and another mirror joins it
             versions = mirror.versions(step.through, schemas.values())
         _add(merged, mirror.name, _standing_at(step.through, versions))
     yield "manifest"
@@ -137,7 +137,7 @@ def _manifest_of(step: MergeMirror, output: ManifestWriter) -> Manifest:
 def merging_sinks(sinks: Iterable[Sink], names: Collection[str]) -> list[MergingSink]:
     """Return the mirrors among the sinks of these names.
 
-    Raises InvariantViolation if there is none, or if one takes one release at a time only.
+    Raises InvariantViolation if there is none, or if a mirror takes only one release at a time.
     """
     mirrors = [sink for sink in sinks if sink.name in MIRRORS and sink.name in names]
     merging = [sink for sink in mirrors if isinstance(sink, MergingSink)]

@@ -53,7 +53,7 @@ _CHANGE_FIELDS = (
     "old_columns",
 )
 _JSON = {
-    # Every digit of a timestamp, in one time zone whatever the session's is.
+    # Every digit of a timestamp, in one time zone for all sessions.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
     "timeZone": "UTC",
     # A column that is NULL differs from one that was not captured.

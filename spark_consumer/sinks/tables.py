@@ -76,7 +76,7 @@ def for_each_table(
 ) -> None:
     """Call `write` for every table, two at once; raises the first error when all have ended.
 
-    Raises ConfigError for what a table's owner has set that refuses the write.
+    Raises ConfigError if a setting or constraint of a table refuses the write.
     """
 
     def write_table(topic: str) -> None:
@@ -124,7 +124,7 @@ class Commit:
 
     @staticmethod
     def adoption(query_id: str, sink: str, *, version: int) -> str:
-        """Text of `userMetadata` for a commit that adopts the foreign ones up to a version."""
+        """Text of `userMetadata` for a commit that adopts the foreign commits up to a version."""
         return json.dumps({"tidegate": {"query_id": query_id, "sink": sink, "adopts": version}})
 
     @property
@@ -211,7 +211,7 @@ class TableLog(Protocol):
         """Whether the table is there."""
 
     def find_version(self, release: int) -> int | None:
-        """Return the table's version after a release, None if it had none by then."""
+        """Return the table's version after a release, None if it did not exist by then."""
 
     def version_at(self, release: int) -> int:
         """Return the table's version after a release that it has."""
@@ -260,7 +260,7 @@ class LoggedTables(RowWriter):
 def files_of_merge(size: int, rows: int) -> int:
     """Return how many files a MERGE of `rows` changes into a table of this size writes at most.
 
-    By default a MERGE writes as many as the session has shuffle partitions, 200, and later ones
-    keep them.
+    By default a MERGE writes one file for each of the session's 200 shuffle partitions, and later
+    MERGEs keep them.
     """
     return 1 + max(size // _REWRITTEN_FILE_BYTES, rows // _REWRITTEN_FILE_ROWS)

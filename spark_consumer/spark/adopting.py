@@ -1,9 +1,9 @@
 """`adopt` on a session: into a checkpoint that knows the output, or into an empty one.
 
-An empty checkpoint goes on with the output's own query, at the watermark that its tables prove: the
-former checkpoint was lost, or is older than the tables.  All topics are read again; what is in the
-output already is recognised by its commit time, until the watermark of the read records has passed
-it.
+An empty checkpoint continues the output's query, at the watermark that its tables prove: the former
+checkpoint was lost, or is older than the tables.  All topics are read again; changes that are in
+the output already are recognised by their commit times, until the watermark of the read records has
+passed that watermark.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_unused(spark: SparkSession, config: ConsumerConfig) -> bool:
 def reuse_checkpoint(
     spark: SparkSession, config: ConsumerConfig, *, step: Callable[[str], None] = lambda _name: None
 ) -> Sequence[Mapping[str, Any]]:
-    """Accept what others have changed, for the runs of a checkpoint; return it.
+    """Accept and return the foreign changes, for the runs of a checkpoint.
 
     `step` is called with the name of each step.
     """
@@ -66,7 +66,7 @@ def reuse_checkpoint(
 def require_proof(
     spark: SparkSession, config: ConsumerConfig, *, step: Callable[[str], None] = lambda _name: None
 ) -> OutputProof:
-    """Return what the output proves; raises ConfigError where that is nothing.
+    """Return the proven end of the output; raises ConfigError if nothing is proved.
 
     `step` is called with the name of each step.
     """

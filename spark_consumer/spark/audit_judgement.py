@@ -31,7 +31,7 @@ _PUT_BACK = "put back"
 
 @dataclass(frozen=True, slots=True)
 class AuditScope:
-    """What is audited."""
+    """The parts of an output that are audited."""
 
     begin_us: int
     """Changes up to this time may be missing."""
@@ -40,7 +40,7 @@ class AuditScope:
     may_lack: bool
     """Whether changes may be absent on purpose."""
     gaps: tuple[PartitionGap, ...] = ()
-    """Accepted ones: transactions in one may lack records."""
+    """Accepted gaps: transactions within a gap may lack records."""
     is_small: bool = False
     """Whether there are few changes."""
 
@@ -103,7 +103,7 @@ def _pairs(totals: DataFrame, rows: DataFrame, origins: DataFrame) -> DataFrame:
 
 
 def _verdicts(origins: DataFrame, pairs: DataFrame) -> Mapping[Verdict, int]:
-    """Count stream partitions by what is said of their origin."""
+    """Count stream partitions by the verdict on their origin."""
     of_origin = pairs.groupBy("origin").agg(
         F.bool_or("is_bad").alias("is_bad"),
         F.bool_or(F.col("fault") == _PUT_BACK).alias("is_put_back"),
@@ -119,7 +119,7 @@ def _verdicts(origins: DataFrame, pairs: DataFrame) -> Mapping[Verdict, int]:
 
 
 def _state(scope: AuditScope) -> Column:
-    """Return what an origin is, as long as nothing contradicts it."""
+    """Return the verdict on an origin without contradictions."""
     return (
         F.when(F.col("open") > 0, Verdict.OPEN.value)
         .when(F.col("end_us") > scope.through_us, Verdict.NOT_RELEASED.value)
@@ -131,7 +131,7 @@ def _state(scope: AuditScope) -> Column:
 def _fault_of_pair() -> Column:
     """Return the fault, `_PUT_BACK` where changes may have been put back, or null."""
     expected, released = F.col("expected_mods"), F.col("found_mods")
-    # A change that was put back is not in the totals, and nothing in its row says what it is.
+    # A change that was put back is not in the totals, and its row does not say that it was.
     most = expected + F.col("parked")
     is_judged = F.col("state") == Verdict.PROVED.value
     other_changes = F.col("has_checksum") & (F.col("expected.checksum") != F.col("found.checksum"))
@@ -237,5 +237,5 @@ def _findings(judged: DataFrame, place: list[str], mismatch: Callable[[Row], Mis
 
 
 def _listed(bad: DataFrame, place: list[str]) -> list[Row]:
-    """Return the first ones in the order of a place."""
+    """Return the first rows in the order of a place."""
     return bad.orderBy(*place).limit(LISTED_MAX).collect()

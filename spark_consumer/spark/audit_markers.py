@@ -1,6 +1,7 @@
-"""What the completion markers of a progress topic say, as frames: nothing of it is in the driver.
+"""The facts in a progress topic's completion markers, as frames: none is in the driver.
 
-Read by Kafka keys first, so that heartbeats, which are most of the topic, are not decoded.
+Rows are selected by Kafka keys first, so that heartbeats, which are most of the topic, are not
+decoded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FAIL_FAST = {"mode": "FAILFAST"}
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """What is known of a stream's partitions.
+    """The known facts about a stream's partitions.
 
     `origins` has a row for each `origin`: `tokens` and `open` (how many stream partitions have it,
     and how many of them have not finished), `token` (one of them), `start_us`, `end_us` (null if
@@ -42,9 +43,9 @@ class Markers:
     origins: DataFrame
     totals: DataFrame
     filters: tuple[str, ...]
-    """What the change stream left out when the stream began, and settings of the producer."""
+    """The change stream's omissions when the stream began, and settings of the producer."""
     gaps: tuple[PartitionGap, ...] = ()
-    """The accepted ones, by time."""
+    """The accepted gaps, by time."""
 
 
 def marker_records(progress: DataFrame) -> DataFrame:
@@ -76,7 +77,7 @@ def read_markers(bodies: DataFrame) -> Markers:
 
 
 def under_their_tables(markers: Markers, names: TopicNames, tables: Iterable[str]) -> Markers:
-    """Return the markers with the totals of topics beside data topics under these.
+    """Return the markers, with the totals of tables' second topics counted for their data topics.
 
     A changelog has the rows of both: a stream partition has written to one of them.
     """
@@ -126,7 +127,7 @@ def _member(name: str) -> str:
 def _stream(bodies: DataFrame) -> tuple[str, ...]:
     """Return the stream's filters at its begin; raise unless there is one stream, once."""
     started = F.col(_member("StreamStarted"))
-    # The first chunk has them; others are empty.
+    # The first chunk has them; in other chunks they are empty.
     head = F.when(started["chunk"] == 0, started["filters"])
     epochs = bodies.groupBy("epoch").agg(F.max(head).alias("filters")).limit(2).collect()
     if len(epochs) > 1:

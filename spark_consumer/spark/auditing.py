@@ -203,7 +203,7 @@ def _leaves_out(manifest: Manifest, filters: tuple[str, ...]) -> bool:
 
 def _manifests(spark: SparkSession, folder: Storage, *, release_max: int) -> DataFrame:
     reader = spark.read.schema(_MANIFEST_COLUMNS).option("multiLine", "true")
-    # A run may delete old ones meanwhile.
+    # A run may delete old manifests in the meantime.
     manifests = reader.option("ignoreMissingFiles", "true").json(folder.path(MANIFEST_FOLDER))
     return manifests.where(F.col("release") <= release_max)
 

@@ -48,11 +48,11 @@ _NO_NEWEST_OFFSETS = (
 def name_failure(
     failure: BaseException, *, gate: JsonStorage, require_kept: Callable[[], None]
 ) -> BaseException:
-    """Return the error that says what a failure comes from, with the failure as its cause.
+    """Return the error that explains a failure, with the failure as its cause.
 
-    It is the failure itself where nothing is known of it.  `require_kept` raises what Kafka lacks.
-    A failed read or write of a folder's files becomes UnreachableError.
-    Blocks for as long as storage and Kafka take to answer.
+    It is the failure itself if it cannot be explained.  `require_kept` raises ChangesExpired if
+    Kafka lacks records.  A failed read or write of a folder's files becomes UnreachableError.
+    Blocks until storage and Kafka answer.
     """
     checks: tuple[Callable[[], None], ...] = (
         lambda: _require_writer(gate, failure),
@@ -98,9 +98,9 @@ def _own_module(failure: BaseException) -> str:
 
 
 def find_successor(gate: JsonStorage) -> WriterReplaced | None:
-    """Return the error of a run that another one has replaced; None if it is the last, or unknown.
+    """Return the error of a run that was replaced; None if it was not, or if that is unknown.
 
-    Blocks for as long as storage takes to answer.
+    Blocks until storage answers.
     """
     try:
         gate.require_writer()

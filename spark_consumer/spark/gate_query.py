@@ -42,7 +42,7 @@ class GateQuery:
     unlisten: Callable[[], None] = lambda: None
     """Removes what measures the query."""
     require_kept: Callable[[], None] = lambda: None
-    """Raises ChangesExpired if Kafka has removed what the query would have to read next."""
+    """Raises ChangesExpired if Kafka has removed records that the query has to read next."""
     output: Storage | None = None
     """The folder of the tables and manifests."""
 
@@ -54,9 +54,9 @@ class GateQuery:
         self.lease.stop()
 
     def failure(self) -> BaseException | None:
-        """Return the error that ended the query, by the name that says most; None without one.
+        """Return the error that ended the query, as its most specific class; None without an error.
 
-        Spark itself stops a query, without an error, when another one of its session starts with
+        Spark itself stops a query, without an error, when another query of its session starts with
         the same checkpoint.
         """
         failure = self.batch.failure or self.query.exception()

@@ -250,12 +250,14 @@ def begin(
     *,
     watermark_us: int | None = None,
 ) -> None:
-    """Note what is missing before the first batch; raise ChangesExpired for a later loss."""
+    """Record the changes that are missing at the start; raise ChangesExpired for a later loss."""
     if read is not None:
         require_kept(read, kept, watermark_us=watermark_us)
         return
     begin_us = first_complete_us(kept, now_us=time.time_ns() // NS_PER_US)
-    if (adopted := files.adopted()) is not None:  # what is missing before its end was noted then
+    if (
+        adopted := files.adopted()
+    ) is not None:  # changes missing before its end were recorded then
         if begin_us is not None and begin_us > adopted.watermark_us:
             raise ChangesExpired(
                 "Kafka has removed changes after the end of the adopted output",

@@ -79,13 +79,14 @@ def build_query(
     `sinks` are written to after those of the settings; `lineage` reports each batch.
     `query_name` is Spark's name of the query; empty: `tidegate-<prefix>`.
 
-    From a watermark of `goal_us` on, each batch brings the mirror up to date: the caller stops the
-    query there.  None: the caller stops it at any time, and the next run merges what is left.
+    From a watermark of `goal_us` on, each batch brings the mirror up to date, since the caller
+    stops the query there.  None: the caller stops it at any time, and the next run merges the
+    remaining releases.
 
-    Takes the checkpoint: another run that works on it stops within seconds.  Raises ConfigError if
-    checkpoint or output belong to another query, or the session lacks something; a checkpoint of
-    another query is left alone.  Raises CheckpointConflict if a replaced run has begun the
-    checkpoint meanwhile: a second call goes on with what that has written.
+    Takes the checkpoint over: another run that works on it stops within seconds.  Raises
+    ConfigError if checkpoint or output belong to another query, or the session lacks something; a
+    checkpoint of another query is left alone.  Raises CheckpointConflict if a replaced run has
+    begun the checkpoint in the meantime: a second call continues with its files.
     """
     require_session(spark)
     if config.has_iceberg:

@@ -1,11 +1,12 @@
-"""The sessions of a query: the program's settings, except those that change what is stored.
+"""The sessions of a query: the program's settings, except those that change stored values.
 
 The sinks write in a copy of the program's session, so nothing that they set for a statement
 (`userMetadata`, `txnVersion`) reaches a statement of the program's, and no setting of the program's
 changes a stored value.  Batches run in a copy that Spark itself makes for each streaming query; it
 gets the same settings, and the program's functions and sinks get theirs back.
 
-Both copies follow what the program sets later, such as new credentials (`fs.…`), batch by batch.
+Settings that the program changes later, such as new credentials (`fs.…`), are copied batch by
+batch.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class QuerySession:
     """The session of one query's sinks, and the settings of its batches."""
 
     def __init__(self, spark: SparkSession, *, programs: Collection[str] = ()) -> None:
-        """Copy the program's session; `programs` are the names of its own sinks and functions."""
+        """Copy the program's session; `programs` are the names of its sinks and functions."""
         self._java: Any = spark._jsparkSession  # noqa: SLF001 - pyspark can make a session without settings only
         self._java_settings, self._settings = self._java.conf().getAll(), spark.conf.getAll
         self.spark = SparkSession(spark.sparkContext, self._java.cloneSession())
@@ -87,10 +88,10 @@ class QuerySession:
         self._former: Mapping[str, str | None] = {}
 
     def whole_schema(self, schema: str) -> str:
-        """Return a schema's name in the program's session as the copy takes it; "" stays so.
+        """Return the name of a schema of the program's session for the copy; "" stays "".
 
-        Spark copies the current schema of a session, but not its catalog.  Nor does the copy use
-        that catalog: Delta creates a table at a path in the one that is in use.
+        Spark copies the current schema of a session, but not its catalog.  The copy must not use
+        that catalog either: Delta creates a table at a path in the current catalog.
         """
         if not schema or "." in schema:
             return schema
@@ -101,8 +102,8 @@ class QuerySession:
     def begin_batch(self, spark: SparkSession) -> None:
         """Set the settings in the session of a batch's frame, the same one for the whole query.
 
-        What the program has changed since the last batch is set in both copies, unless it changes
-        what is stored, or Spark or a sink has set something else there.
+        Settings that the program has changed since the last batch are set in both copies, except
+        those that change stored values, or that Spark or a sink has set differently there.
         """
         if self._batches is None:
             self._former = _set_stored_as(spark)
@@ -134,7 +135,7 @@ class QuerySession:
 
 
 def _set_stored_as(spark: SparkSession) -> Mapping[str, str | None]:
-    """Set `STORED_AS` in a session; return what was there before."""
+    """Set `STORED_AS` in a session; return the values before."""
     wanted = {**STORED_AS, **dict.fromkeys(_defaults_of_tables(spark))}
     former = {name: spark.conf.get(name, None) for name in wanted}
     set_all(spark, wanted)

@@ -1,4 +1,4 @@
-"""What a query needs of Spark and its session, checked before it starts.
+"""Checks the requirements of a query on Spark and its session before it starts.
 
 Otherwise Spark fails late, and in stack traces.  The checks name Delta, Iceberg where one of its
 sinks is asked for, and the classes of a login to Kafka.  This module loads without pyspark, so that
@@ -47,7 +47,7 @@ _DATA_SOURCES = ("kafka", "avro", "delta")
 """By the names that Spark looks them up by: a distribution may have its own classes for them."""
 
 _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
-"""Those of Delta's settings without which Spark cannot use it; the others are about speed."""
+"""The settings without which Spark cannot use Delta; Delta's other settings concern speed."""
 
 _CALLING = "An error occurred while calling"
 _TRIAL = (
@@ -99,9 +99,9 @@ def require_python_parts() -> None:
 
 
 def require_session(spark: SparkSession) -> None:
-    """Raise ConfigError for a session that cannot run the gate; it names all that is to be set.
+    """Raise ConfigError for a session that cannot run the gate; it names all missing settings.
 
-    A Spark that is newer than the tested ones is a line in the log.
+    A Spark version newer than the tested ones is logged only.
     """
     from tidegate.spark_consumer.sinks.delta.tables import (  # noqa: PLC0415 - pyspark is there
         DELTA_SESSION_SETTINGS,
@@ -147,7 +147,7 @@ def _has_source(spark: SparkSession, name: str) -> bool:
     from py4j.protocol import Py4JError  # noqa: PLC0415 - it comes with pyspark
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no public call asks this
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no public call
     settings = spark._jsparkSession.sessionState().conf()  # noqa: SLF001 - as above
     try:
         jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, settings)
@@ -203,7 +203,7 @@ def _no_runtime(line: SparkLine) -> ConfigError:
 
 def require_iceberg(spark: SparkSession, *, catalog: str = "") -> None:
     """Raise ConfigError for a session without Iceberg, or without the catalog that is set."""
-    loads = spark.sparkContext._jvm.org.apache.spark.util.Utils.classIsLoadable  # type: ignore[union-attr]  # noqa: SLF001 - no public call asks this
+    loads = spark.sparkContext._jvm.org.apache.spark.util.Utils.classIsLoadable  # type: ignore[union-attr]  # noqa: SLF001 - there is no public call
     if not loads(_CATALOG_CLASS):
         line = line_of(spark.version)
         if not line.iceberg:
@@ -249,7 +249,7 @@ def require_login(spark: SparkSession, config: ConsumerConfig) -> None:
     needed = [name for name in login_classes(options) if not name.startswith(_PRESENT)]
     if not needed:
         return
-    loads = spark.sparkContext._jvm.org.apache.spark.util.Utils.classIsLoadable  # type: ignore[union-attr]  # noqa: SLF001 - no public call asks this
+    loads = spark.sparkContext._jvm.org.apache.spark.util.Utils.classIsLoadable  # type: ignore[union-attr]  # noqa: SLF001 - there is no public call
     for name in needed:
         if not loads(name):
             raise ConfigError(
@@ -259,7 +259,7 @@ def require_login(spark: SparkSession, config: ConsumerConfig) -> None:
 
 
 def _allow_endpoint(spark: SparkSession, options: Mapping[str, str]) -> None:
-    """Let the driver's JVM ask the token endpoint: Kafka's client from 3.9.1 on wants its URL."""
+    """Allow the token endpoint in the driver's JVM: Kafka's client needs this from 3.9.1 on."""
     url = options.get(_ENDPOINT)
     if url is None:
         return
@@ -300,7 +300,7 @@ _LOGINS = (
 
 
 def hide_logins(spark: SparkSession) -> None:
-    """Let a session replace logins in the texts of plans, with what it replaces already.
+    """Make a session redact logins in the texts of plans, in addition to its own pattern.
 
     Spark's Kafka source takes its login as an option, and a plan's text (explain, the UI, the event
     log) shows the options of a source.

@@ -1,4 +1,4 @@
-"""The Spark session of a run: one of our own, or the one that spark-submit has prepared.
+"""The Spark session of a run: a new session, or the one that spark-submit has prepared.
 
 Settings in a program override those of spark-submit, so a submitted session gets Delta's
 settings and nothing else: no master, no addresses, no sizes.
@@ -45,10 +45,10 @@ _LAST_LINES_S = 2.0
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Hold back what a JVM that starts within the block writes until the block has ended.
+    """Hold back the lines of a JVM that starts within the block until the block has ended.
 
-    If the block raises, the last lines are shown.  What the JVM writes later is passed on.  Our own
-    lines, of other threads, are passed on at once.
+    If the block raises, the last lines are shown.  Later lines of the JVM are passed on.  Lines of
+    this process's other threads are passed on at once.
     """
     try:
         standard_error = os.dup(_STANDARD_ERROR)
@@ -106,14 +106,14 @@ class _Lines:
         self._has_all.wait(seconds)
 
     def show(self) -> None:
-        """Pass on the held lines, and all later ones."""
+        """Pass on the held lines and all later lines."""
         with self._lock:
             for line in self._held or ():
                 self._write(line)
             self._held = None
 
     def drop(self) -> None:
-        """Forget the held lines, and pass on all later ones."""
+        """Drop the held lines, and pass on all later lines."""
         with self._lock:
             self._held = None
 
@@ -134,7 +134,7 @@ _SETTINGS = {
     # Each batch runs the plans of the one before; the cache of 100 compiled classes was too small
     # for those of two tables, so that every batch compiled them again.
     "spark.sql.codegen.cache.maxEntries": "5000",
-    # What is kept is read once or twice, and most of it is bytes, which are not compressed anyway.
+    # Cached rows are read once or twice, and most are bytes, which are not compressed anyway.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Standard error is for our own lines.
     "spark.ui.showConsoleProgress": "false",
@@ -150,7 +150,7 @@ _FAILED_QUERIES_LOGS = (
 
 
 def session_of(config: ConsumerConfig) -> SparkSession:
-    """Start the session that the settings ask for, or that spark-submit has prepared."""
+    """Start the session of the settings, or the one that spark-submit has prepared."""
     app_name = f"tidegate-{config.prefix}"
     if is_submitted():
         return submitted_session(app_name=app_name)
@@ -166,7 +166,7 @@ def session_of(config: ConsumerConfig) -> SparkSession:
 
 
 def submitted_session(*, app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Start the session that spark-submit has prepared, with what the sinks cannot do without.
+    """Start the session that spark-submit has prepared, with the settings that the sinks require.
 
     `settings` are the program's own.
     """
@@ -193,7 +193,7 @@ def local_session(
     cache.  Raises UnreachableError if Spark does not start, most often because a package is
     not available.
     """
-    # Python workers would otherwise be whatever `python3` is on the path.
+    # Otherwise Python workers would use the `python3` on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
     defaults = {**_SETTINGS, **DELTA_SESSION_SETTINGS}
@@ -246,7 +246,7 @@ class _Hook:
         self.ended.wait()
 
     class Java:
-        """What py4j asks for."""
+        """The Java interface, as py4j reads it."""
 
         implements = ("java.lang.Runnable",)
 

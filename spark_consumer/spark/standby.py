@@ -98,10 +98,9 @@ class LeaseKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Give the lease back, if it is still this run's.
+        """Release the lease, if it is still this run's.
 
-        A second call gives nothing back again: it returns when the first one has ended, on whatever
-        thread that runs.
+        A second call, also on another thread, only waits until the first call has ended.
         """
         with self._stopping:
             if self._stopped.is_set():
@@ -123,7 +122,7 @@ class LeaseKeeper:
             except (Py4JError, ConnectionError):
                 return  # the JVM has ended, and the query with it
             except UnreachableError as error:
-                # What the run itself writes will fail as well, and then ends it.
+                # The run's own writes will fail as well, and then end it.
                 _log().warning("the lease was not renewed", cause=str(error))
 
 

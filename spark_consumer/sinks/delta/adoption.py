@@ -1,16 +1,16 @@
-"""Tables and outputs that are adopted: rows that others have changed, a checkpoint that was lost.
+"""Adopts tables and outputs: rows that another writer changed, a checkpoint that was lost.
 
-Rows may have been deleted on purpose (a request for erasure, for instance).  That cannot be taken
-back, so the tables are left unchanged; a commit of ours, which only sets a property, says up to
-which version the changes of others are accepted.  It is in the table's log, so it holds for every
-later run and is lost with the table only.
+Rows may have been deleted on purpose (a request for erasure, for instance).  That cannot be undone,
+so the tables are left unchanged; a commit of Tidegate's, which only sets a property, says up to
+which version foreign changes are accepted.  It is in the table's log, so it applies to every later
+run and is lost with the table only.
 
-An output proves where it is when its checkpoint is lost or older than its tables.  The newest
-manifest is written after everything that it names, and the commits of the tables name releases.
-Both together say which release is whole, and whether the next one was begun.  Mirrors may be at an
-older release, and some of them may have taken the rest already: the next run repeats that merge.
-Where manifest and tables contradict each other, or history is missing, nothing is proved.  The
-proof writes nothing and needs no Spark.
+If the checkpoint is lost or older than the tables, the output itself proves its newest release.
+The newest manifest is written after everything that it names, and the commits of the tables name
+releases.  Together they show which release is whole, and whether the next one was begun.  Mirrors
+may be at an older release, and some of them may have taken the rest already: the next run repeats
+that merge.  Where manifest and tables contradict each other, or history is missing, nothing is
+proved.  The proof writes nothing and needs no Spark.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PROVING = frozenset({CHANGELOG, MIRROR, HISTORY})
 
 @dataclass(frozen=True, slots=True)
 class AdoptedChange:
-    """A commit of others that is accepted now; `table` is relative to the output."""
+    """A foreign commit that is accepted now; `table` is relative to the output."""
 
     table: str
     version: int
@@ -70,7 +70,7 @@ def adopt_changes(
     batch_max: int = -1,
     step: Callable[[str], None] = lambda _name: None,
 ) -> list[AdoptedChange]:
-    """Accept what others have changed in the tables of an output; repeating it changes nothing.
+    """Accept the foreign changes in the tables of an output; repeating it changes nothing.
 
     `release_max` is the highest release that the checkpoint names, `batch_max` the highest batch;
     `step` is called with the name of each step.
@@ -225,7 +225,7 @@ def _require_no_deleted_release(log: CommitLog, manifest: Manifest) -> None:
 
 
 def _begun(manifest: Manifest, ahead: set[tuple[int, int | None]]) -> int | None:
-    """Return the end of the one release that the tables have begun after the manifest's."""
+    """Return the end of the only release that the tables have begun after the manifest's."""
     if not ahead:
         return None
     (release, through_us), *further = sorted(ahead, key=str)

@@ -38,10 +38,10 @@ _WITH_ZONE = "with a time zone, such as 2026-11-22T10:00:00Z or datetime.now(UTC
 
 
 class TablesAsOf(DataFrames):
-    """The mirrors by table name, each as it was at one and the same moment: a dict of frames."""
+    """A dict of the mirrors' frames by table name, all at the same moment."""
 
     def table(self, name: str) -> DataFrame:
-        """Return one table; raises ConfigError, which names the tables, if there is no such one."""
+        """Return one table; raises ConfigError, which names the tables, for an unknown name."""
         if name not in self:
             raise ConfigError(
                 "the output has no mirror of this table at that time",
@@ -63,11 +63,11 @@ def as_of(
     `output` is a folder, or the schema that a query registered the tables in (`catalog_schema`).
     `time` is a datetime with a time zone, the same as text (ISO 8601), or microseconds since 1970.
     The tables agree with each other: a transaction is in all of them or in none.  They are of a
-    release that ended at or before `time`, which may be an older one than the newest such release:
-    the setting `mirror_interval_ms` says by how much.  `sink` is `mirror`, or `iceberg_mirror` for
-    the mirrors in Iceberg tables.  Raises ConfigError for a time without a time zone, for text that
-    is no time, and if no release that is kept ended at or before `time`; ReleaseVacuumed, a
-    ConfigError, if a run has deleted files that the mirrors had then.
+    release that ended at or before `time`; it may be older than the newest such release, by as much
+    as the setting `mirror_interval_ms` allows.  `sink` is `mirror`, or `iceberg_mirror` for the
+    mirrors in Iceberg tables.  Raises ConfigError for a time without a time zone, for text that is
+    not a time, and if no kept release ended at or before `time`; ReleaseVacuumed, a ConfigError, if
+    a run has deleted files that the mirrors had then.
     """
     if sink not in _SINKS:
         raise ConfigError(
@@ -111,7 +111,7 @@ def _versions(
 ) -> dict[str, tuple[str, int]]:
     """Return path and version of each mirror at a release.
 
-    Raises ReleaseVacuumed if a run has deleted files that one of them had then.
+    Raises ReleaseVacuumed if a run has deleted files that a mirror had then.
     """
     kept, versions = kept_versions(files), {}
     for table, sinks in manifest.tables.items():

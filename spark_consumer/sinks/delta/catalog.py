@@ -1,13 +1,13 @@
 """Names of the output's tables in the session's catalog.
 
-A schema belongs to each kind of table, so that two tables never want one name, whatever tables the
-database has: `<schema>` holds the mirrors, `<schema>_changelog` and `<schema>_history` the others.
-A table keeps its name; the dot of a named schema becomes two underscores.
+Each kind of table has its own schema, so that two tables never need the same name: `<schema>` holds
+the mirrors, `<schema>_changelog` and `<schema>_history` the other tables.  A table keeps its name;
+the dot of a named schema becomes two underscores.
 
-A name is a way to a folder and nothing more: the gate writes by path, with or without names, and
-neither state, plan nor manifest knows of them.  So a name is made after its table, again by every
-run that does not find it, and never replaced; a table that a kill leaves without a name gets it
-from the next run: at its start, or with the release that the kill has interrupted.
+A name only refers to a folder: the gate writes by path, with or without names, and neither state,
+plan nor manifest contains them.  So a name is made after its table, by every run that does not find
+it, and never replaced; a table that a kill left without a name gets it from the next run: at its
+start, or with the interrupted release.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _LOCATION = re.compile(r"^Location: (.+)$", re.MULTILINE)
 class CatalogNames:
     """The names of one output's tables below a schema, `<schema>` or `<catalog>.<schema>`.
 
-    Everything blocks, and raises ConfigError for what the catalog refuses, and UnreachableError for
-    what it does not answer.
+    Every method blocks, and raises ConfigError if the catalog refuses the call, UnreachableError if
+    it does not answer.
     """
 
     def __init__(self, spark: SparkSession, schema: str) -> None:
@@ -130,7 +130,7 @@ def is_schema(text: str) -> bool:
 
 
 def location_of(spark: SparkSession, name: str) -> str | None:
-    """Return where a table of the catalog is: "" for a view, None if there is no such name."""
+    """Return the location of a table of the catalog: "" for a view, None for an unknown name."""
     if not spark.catalog.tableExists(quoted_name(name)):
         return None
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED {quoted_name(name)}").collect()
@@ -244,7 +244,7 @@ class NamedSink:
             self._sink.admit(tables)
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
-        """Write a release, then register what is not registered yet."""
+        """Write a release, then register the tables that have no names yet."""
         return self._register(self._sink.write(release))
 
     def heads(self) -> Mapping[str, int]:
@@ -265,7 +265,7 @@ class NamedMergingSink(NamedSink):
         self._merging = sink
 
     def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
-        """Merge releases, then register what is not registered yet."""
+        """Merge releases, then register the tables that have no names yet."""
         return self._register(self._merging.merge(merge))
 
     def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:

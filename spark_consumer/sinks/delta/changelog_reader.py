@@ -1,9 +1,9 @@
-"""Several releases of the changelog read again, for a mirror that takes them at once.
+"""Reads several releases of the changelog, for a mirror that takes them at once.
 
-A release's rows stay in the changelog, so a mirror that lacks releases needs nothing else, however
-many: neither the run that released them, nor Kafka.  They are compared with what the changelog's
-own commits have added; where others have changed its rows and `adopt` accepted that, the mirror
-takes the changed rows.
+A release's rows stay in the changelog, so a mirror that lacks any number of releases needs nothing
+else: neither the run that released them, nor Kafka.  Their number is compared with the rows that
+the changelog's commits added; if another writer has changed its rows and `adopt` accepted that, the
+mirror takes the changed rows.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ChangelogReader:
     def _table(self, schemas: TopicSchemas, merge: Merge) -> AnyTable:
         log = self._log(schemas.table)
         carriers = log.carriers(after=merge.after, through=merge.through)
-        # Delta may have deleted a carrier: then what was appended is known from the rows alone.
+        # Delta may have deleted a carrier: then only the rows show what was appended.
         knows_all = log.knows_after(merge.after)
         if not carriers and (knows_all or 0 <= log.newest_release <= merge.after):
             return DecodedTable(self._spark, lambda: self._frame(schemas, merge), 0, schemas)

@@ -1,19 +1,19 @@
-"""Which version of a Delta table carries which release, read from the commits' own metadata.
+"""Finds the version of a Delta table that carries a release, by the metadata of its commits.
 
-The newest version of a table proves nothing: it may be a user's OPTIMIZE, or a commit that the gate
-was killed too early to record.  So each of our commits names query, sink and release in its
-`userMetadata`, and this module finds it again.  It writes nothing and needs no Spark.  Invariant:
-versions grow with release numbers.
+The newest version of a table proves nothing: it may be a user's OPTIMIZE, or a commit after which
+the gate was killed before recording it.  So each commit of Tidegate names query, sink and release
+in its `userMetadata`, by which this module finds it.  It writes nothing and needs no Spark.
+Invariant: versions grow with release numbers.
 
-A commit that Delta or a program makes in a session of ours inherits that metadata (auto compaction
-does).  So metadata counts where the operation is one that we state it with, and nowhere else.
+A commit that Delta or a program makes in the gate's session inherits that metadata (auto compaction
+does).  So the metadata counts only with operations that the gate itself uses.
 
-Others may commit to our tables what changes no row.  A change of rows is refused until one of our
-commits adopts it, and what may undo a release (RESTORE, REPLACE) always.
+Foreign commits that change no row are allowed.  A foreign change of rows is refused until a commit
+of Tidegate adopts it; an operation that may undo a release (RESTORE, REPLACE) is always refused.
 
-Delta deletes commits that are older than the log's retention.  What stays is the table's own note
-of our last release (`txn`) and what manifests name: an idle table's version is known from these.
-If it has another query's note and not ours, another table was put in place of ours.
+Delta deletes commits that are older than the log's retention.  The number of the last release in
+the table (`txn`) and the manifests remain: they give an idle table's version.  If the table has
+another query's number and not this query's, it was replaced by another table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RECENT = 256
 """Commits that are read first and kept in memory; a replay needs far fewer: its plan's."""
 
 _REPLACING = ("CREATE", "REPLACE", "RESTORE", "CLONE", "CONVERT")
-"""How Delta's names of operations begin that may undo releases, whatever rows they change."""
+"""Prefixes of Delta's names of operations that may undo releases, whatever rows they change."""
 
 _ADOPTABLE = frozenset({"DELETE", "UPDATE", "TRUNCATE", "MERGE"})
 """Changes of rows that undo no release; so is an append."""
@@ -42,7 +42,7 @@ _STATED_WITH: Mapping[str, frozenset[str]] = {
     "prepares": frozenset({"CREATE TABLE", "WRITE"}),
     "adopts": frozenset({"SET TBLPROPERTIES"}),
 }
-"""The operations of our commits, of Spark's and of delta-rs, by what their metadata states."""
+"""The operations of Tidegate's commits, by Spark and by delta-rs, by the key of their metadata."""
 
 _ANOTHER_TABLE = (
     "Give --output an empty folder (and a new --checkpoint), "
@@ -80,7 +80,7 @@ class TableCommit:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether releases stay as they were written: a comment, a constraint, OPTIMIZE, VACUUM."""
+        """Whether it leaves released rows unchanged: a comment, a constraint, OPTIMIZE, VACUUM."""
         return not self.changes_rows and not self.operation.startswith(_REPLACING)
 
     @property
@@ -111,7 +111,7 @@ class TableHistory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WrittenCommit:
-    """One of our commits in the table; `through_us` is None if it only prepared the table."""
+    """A commit of Tidegate in the table; `through_us` is None if it only prepared the table."""
 
     version: int
     release: int
@@ -135,7 +135,7 @@ class CommitLog:
         self._named: tuple[int, int] | None = None
         self._adopted = -1
         self.foreign: list[TableCommit] = []
-        """Changes of rows by others that no commit of ours has adopted; `require_own` refuses."""
+        """Foreign changes of rows that no commit has adopted; `require_own` refuses them."""
 
     @property
     def head(self) -> int:
@@ -157,7 +157,7 @@ class CommitLog:
         self.require_own()
 
     def survey(self, *, limit: int | None = None) -> None:
-        """Do as `load`, but leave it to `require_own` to refuse what others have changed."""
+        """Do as `load`, but leave it to `require_own` to refuse foreign changes."""
         commits = self._history.recent(limit)
         self._head = max((commit.version for commit in commits), default=-1)
         self._oldest = min((commit.version for commit in commits), default=0)
@@ -176,7 +176,7 @@ class CommitLog:
         self.require_own()
 
     def require_own(self) -> None:
-        """Raise ForeignChange if others have changed rows that are not adopted."""
+        """Raise ForeignChange if there are foreign changes of rows that are not adopted."""
         for commit in self.foreign:
             self._refuse(commit)
 
@@ -201,10 +201,10 @@ class CommitLog:
             )
 
     def require_version(self, version: int, *, release: int, stands_at: int | None = None) -> None:
-        """Raise TableMissing unless the table has the version that a release's manifest names.
+        """Raise TableMissing unless the table has the version in a release's manifest.
 
-        The table has this release, or an older one (`stands_at`); that is remembered for
-        the time when the table's log has no commit of it any more.
+        The table has this release, or an older one (`stands_at`); this is remembered for when the
+        table's log no longer has the commit.
         """
         if self._head < version:
             head = None if self._head < 0 else self._head
@@ -269,11 +269,11 @@ class CommitLog:
 
     @property
     def commits(self) -> tuple[WrittenCommit, ...]:
-        """Our commits, oldest first; all of them after `survey` without a limit."""
+        """Tidegate's commits, oldest first; all of them after `survey` without a limit."""
         return tuple(self._written)
 
     def version_at(self, release: int) -> int:
-        """Return the table's version after a release: the last of our commits up to it."""
+        """Return the table's version after a release: Tidegate's last commit up to the release."""
         version = self.find_version(release)
         if version is None:
             raise InvariantViolation(
@@ -292,7 +292,7 @@ class CommitLog:
     def _version_without_commit(self, release: int) -> int | None:
         """Return the version of a release whose commit Delta has deleted, by manifest and table.
 
-        Versions that no release of ours separates have the same rows, and the newest can be read.
+        Versions without a release between them have the same rows, and the newest can be read.
         """
         version, stands_at = self._named or (-1, release + 1)
         if not self._written and self.newest_release <= release:
@@ -300,7 +300,7 @@ class CommitLog:
         return version if stands_at <= release else None
 
     def knows_after(self, release: int) -> bool:
-        """Whether the table's log still has each commit of ours that came after a release.
+        """Whether the table's log still has each commit of Tidegate after a release.
 
         Delta deletes the oldest commits first, once they are older than the log's retention.
         """
@@ -320,13 +320,13 @@ class CommitLog:
         )
 
     def has_adopted_since(self, version: int) -> bool:
-        """Whether changes of others were adopted that may concern the rows of a version."""
+        """Whether foreign changes were adopted that may concern the rows of a version."""
         return self._adopted >= version
 
     def _newest_number(self) -> int | None:
-        """Return the number of the table's own note of our last release; None without one.
+        """Return the number of the last release as the table stores it (`txn`); None without one.
 
-        Raises ConfigError if it has one of another query in its place.
+        Raises ConfigError if the table has another query's number instead.
         """
         numbers = self._history.numbers(self._sink)
         if numbers and self._query_id not in numbers:
@@ -378,7 +378,7 @@ class CommitLog:
 
 
 def is_stated(operation: str, user_metadata: str | None) -> bool:
-    """Whether a commit's metadata states something of ours, and was not inherited."""
+    """Whether a commit has metadata of Tidegate's that was not inherited."""
     return _stated(operation, user_metadata) is not None
 
 

@@ -1,6 +1,6 @@
 """How new tables are laid out: Delta's properties, partitions, liquid clustering.
 
-A table that exists stays unchanged: its owner may change it by SQL, and the run goes on.
+An existing table is not changed: its owner may change it by SQL, and the run continues.
 
 A partition's value is text in Delta's log and in the name of a folder.  Spark and delta-rs write
 numbers with a fraction and times in different forms, and Spark writes some texts as NULL.  The name
@@ -32,7 +32,7 @@ _WITHOUT_FEATURE = frozenset(
         "delta.targetFileSize",
     }
 )
-"""Properties that need no feature of a table; for others Spark adds the feature."""
+"""Properties that need no feature of a table; for other properties Spark adds the feature."""
 
 _NESTED = frozenset({"array", "map", "struct"})
 
@@ -53,7 +53,7 @@ _FILE_NAME_BYTES: Final = 128
 """Kept for the name of a file and the folder of Delta's change data: Spark's need 83 together."""
 
 _NULL_FOLDER_BYTES: Final = len("__HIVE_DEFAULT_PARTITION__")
-"""The longest name of a value that is no text, too: an INT64 has 20 bytes."""
+"""The longest name of a value that is not text, too: an INT64 has 20 bytes."""
 
 _OTHER_PATH: Final = re.compile(r"[^\x00-\x7f]|%[89A-Fa-f]")
 
@@ -121,9 +121,9 @@ def unequal_columns(schema: StructType, names: Iterable[str]) -> list[str]:
 
 
 def text_columns(schema: StructType, names: Iterable[str]) -> list[str]:
-    """Return the columns among these that are texts, some of which are lost.
+    """Return the text columns among these; some texts are lost as partition values.
 
-    Others than those of the schema are left out: no change has them.
+    Columns that the schema lacks are left out: no change has them.
     """
     texts = {field.name for field in schema if field.dataType.typeName() == "string"}
     return [name for name in names if name in texts]
@@ -132,8 +132,8 @@ def text_columns(schema: StructType, names: Iterable[str]) -> list[str]:
 def refuse_lost_values(table: str, values: Mapping[str, Iterable[Any]], *, address: str) -> None:
     """Raise ConfigError for a text that cannot be a partition of the table at an address.
 
-    `values` are the rows' by partition column, of all of them.  Spark writes NULL for some texts,
-    and no folder, or no key of an object, can have the name of others.
+    `values` are the rows' values for each partition column.  Spark writes NULL for some texts, and
+    other texts cannot be the name of a folder or the key of an object.
     """
     room = _key_room(address, values)
     for column, of_column in values.items():
@@ -186,8 +186,8 @@ def refuse_lost_texts(
 def is_other_path(path: str) -> bool:
     """Whether delta-rs may list a file under another path than Delta's log has.
 
-    It encodes what is not ASCII, which Spark writes unchanged.  A commit of delta-rs that removes
-    such a file removes nothing, so its rows would be there twice.
+    It encodes characters that are not ASCII, which Spark writes unchanged.  A commit of delta-rs
+    that removes such a file removes nothing, so the table would have its rows twice.
     """
     return _OTHER_PATH.search(path) is not None
 

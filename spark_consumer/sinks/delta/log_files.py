@@ -1,7 +1,7 @@
 """The commits of a Delta table, read through Spark and from the files of its log.
 
-Delta's protocol names these files, so no class of Delta's is needed: each distribution of Delta has
-others.  The state of a table is its newest checkpoint and the commits after it.
+Delta's protocol defines these files, so no class of Delta's is needed: these differ between
+distributions.  The state of a table is its newest checkpoint and the commits after it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DeltaHistory:
         return [self._described(row) for row in rows]
 
     def _described(self, row: Row) -> TableCommit:
-        """Return a commit of the history; what others have changed is in its file only."""
+        """Return a commit of the history; a foreign one is read from its file, which has more."""
         version, operation, metadata = row["version"], row["operation"], row["userMetadata"]
         is_stated_commit = is_stated(operation, metadata)
         if not is_stated_commit and (of_file := self.commit(version)) is not None:

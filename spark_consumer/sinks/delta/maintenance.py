@@ -58,7 +58,7 @@ def find_maintenance(
     require_writer: Callable[[], None],
     access: StoreAccess | None = None,
 ) -> TableMaintenance | None:
-    """Return what maintains the tables of these sinks, or None; logs once why there is none.
+    """Return the maintenance of these sinks' tables, or None; logs once why there is none.
 
     `output` and `access` are as for `find_direct_way`.  `require_writer` raises if another run has
     taken the checkpoint.
@@ -174,7 +174,7 @@ class TableMaintenance:
         hours = self._vacuum.retention_hours
         table = self._opened(path)
         oldest = table.load_version_at(now - timedelta(hours=hours) + _MARGIN)
-        # First: a reader must not look for what is being deleted.
+        # First: a reader must not look for files that are being deleted.
         self._require_writer()
         self._vacuumed.note_table(path, KeptVersions(oldest, table.same_since()))
         deleted = self._opened(path).vacuum(retention_hours=hours)

@@ -1,17 +1,17 @@
 """Delta tables outside of the releases: late changes, late events, dead letters.
 
 Each batch or release appends to them once.  The protocol excludes *late changes*, those at or below
-a watermark that was already released.  One that appears all the same is kept as raw bytes with its
-coordinates and the watermark that it missed; it is never dropped and never enters a release.
+a watermark that was already released.  If one appears all the same, it is kept as raw bytes with
+its coordinates and the watermark that it missed; it is never dropped and never enters a release.
 
 *Late events* are changes of files that came after their time was released.  They are in every sink,
 at the earliest time that was open; a reader that follows the releases in their order sees them
-after newer changes.  An event is late if its time is before the first one that was open when it was
-read, which its record sequence says.
+after newer changes.  An event is late if its time is before the earliest time that was open when it
+was read; its record sequence has that time.
 
-*Dead letters* are records of data topics that are not changes, as they are in Kafka.  A record
-without an order key is set aside with the batch that reads it, one that cannot be decoded with the
-release that it would be in.  Topic, topic partition and offset name the record.
+*Dead letters* are records of data topics that are not changes, unchanged.  A record without an
+order key is set aside by the batch that reads it, a record that cannot be decoded by the release
+that it would be in.  Topic, topic partition and offset name the record.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _RECENT = 16
-"""Commits that are looked at first; others may have committed since."""
+"""The number of newest commits that are read first; other writers may have committed since."""
 
 _FOLDER = "late"
 
@@ -154,7 +154,7 @@ def _late_events(release: Release) -> Iterator[DataFrame]:
     """Yield the late events of each table with at least one."""
     for table in release.tables.values():
         columns = row_columns(table.schemas.reader_schema)
-        # The producer may leave the time out (`columns_left_out`): then nothing says what is late.
+        # The producer may leave the time out (`columns_left_out`): then lateness is unknown.
         if not table.rows or SOURCE_ORDER not in columns or SOURCE_TIMESTAMP not in columns:
             continue
         if isinstance(table, CollectedTable):

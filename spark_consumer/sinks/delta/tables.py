@@ -72,10 +72,10 @@ class SinkTables(LoggedTables):
     ) -> None:
         """Take the output's address (a path or a URI), the folder in it and the sink's name.
 
-        With `direct`, small releases are written by delta-rs where it may.  New tables get
-        `properties` beside `TABLE_PROPERTIES`, and are partitioned by these columns.  `layout` is
-        what the settings add to that.  `is_single`: the folder is the sink's only table, and
-        manifests name it for each source table.  `is_by_batch`: commits have numbers of batches.
+        With `direct`, delta-rs writes small releases if it may.  New tables get `properties` in
+        addition to `TABLE_PROPERTIES`, and are partitioned by these columns; `layout` is added by
+        the settings.  `is_single`: the folder is the sink's only table, and manifests name it for
+        each source table.  `is_by_batch`: commits have numbers of batches.
         """
         self._is_single = is_single
         self._is_by_batch = is_by_batch
@@ -151,7 +151,7 @@ class SinkTables(LoggedTables):
     def batch_versions(self, spark: SparkSession, release: Release) -> dict[str, TableVersion]:
         """Return each table's version after the release's batch, of the tables that exist.
 
-        Batches ascend, so that version has every change of the release, and younger ones too.
+        Batches ascend, so that version has every change of the release, and newer ones too.
         """
         versions = {}
         for table in (given.schemas.table for given in release.tables.values()):
@@ -237,7 +237,7 @@ class SinkTables(LoggedTables):
     def _create(
         self, spark: SparkSession, table: str, schema: StructType, *, metadata: str
     ) -> None:
-        """Create a table; raises ConfigError where its layout names what it does not have."""
+        """Create a table; raises ConfigError if its layout names a column that it does not have."""
         clusters = self._layout.cluster_columns(table, schema)
         partitions = (*self._partitioned_by, *self._layout.partition_columns(table, schema))
         if self.direct and not clusters and not self._layout.has_features:

@@ -6,12 +6,11 @@ or `.jsonl` or `.jsonl.gz`.
 - A file appears whole and under its last name, or not at all, and never changes.
 - Its events are in commit order; so are files of an object by their paths, over all releases.
 - A release that is repeated writes the same files under the same names: its minute, form and limits
-  are recorded before the first one, and a repeated release asks the record, not the clock or the
-  settings.  Of two runs that begin a release at the same time one writes the record, and both
-  follow it.
-- Files are in the folder of the minute in which their release was begun, as Datastream's are in
-  that in which they were written.
-- A release is published by its manifest.  A reader that wants nothing of an unfinished one takes
+  are recorded before its first file, and a repeated release uses the record, not the clock or the
+  settings.  If two runs begin a release at the same time, one writes the record and both use it.
+- Files are in the folder of the minute in which their release was begun; Datastream's are in the
+  folder of the minute in which they were written.
+- A release is published by its manifest.  A reader that must not see an unfinished release takes
   the files whose release has a manifest.
 
 Changes are encoded in this process, one after the other, in the order of their ordinals: a file's
@@ -139,7 +138,7 @@ class BegunReleases:
         return earlier, True
 
     def finish(self, release: int) -> None:
-        """Forget a release so far back that no run can be at it."""
+        """Delete the record of a release that is too old for any run to repeat."""
         self._output.delete([self._name(release - KEPT)])
 
     def _name(self, release: int) -> str:
@@ -256,7 +255,7 @@ class _Tables:
         return self._schemas[topic].table
 
     def files(self, begun: BegunRelease) -> Iterator[EventsFile]:
-        """Yield the files as they end; one is in memory at a time, beside those that are open."""
+        """Yield each file when it ends; in memory are one ended file and the open ones."""
         is_avro = begun.format == FileFormat.AVRO
         encode: dict[str, Callable[[Mapping[str, Any]], bytes]] = {
             topic: encoder.avro if is_avro else encoder.json

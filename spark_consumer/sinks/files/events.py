@@ -2,8 +2,8 @@
 
 The events are those that a stream with `envelope = "datastream"` has in Kafka (`docs/protocol.md`,
 3.10): the facts of a change are computed in `schemas.datastream_event` for both.  Column types are
-those of our value schema, which has no name for JSON and PostgreSQL's numeric: they are strings
-here.  Column values as JSON are equal to those that a producer writes.
+those of Tidegate's value schema, which has no types for JSON and PostgreSQL's numeric: they are
+strings here.  Column values in JSON are the same as a producer's.
 
 A file's end depends on the release's changes, their order and their sizes in Kafka, and on limits
 that are recorded before the first file; its bytes are a function of the records and of the file's

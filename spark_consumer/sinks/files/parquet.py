@@ -30,7 +30,7 @@ PARQUET_TRANSACTIONS = "parquet_transactions"
 _BEGUN = "_begun.json"
 _FILE = "part-00000.snappy.parquet"
 _DONE = "_SUCCESS"
-"""Spark's: the last file of a folder, written when all others are there."""
+"""Spark's last file of a folder, written when all other files are complete."""
 
 
 class ParquetFolders(RowWriter):

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 def bounded_leaves(schema: Any) -> list[str]:
     """Return the columns of a Parquet file that get bounds, by their paths: all but floats.
 
-    What is within an array has none, since no reader compares it.
+    Columns within an array get none, since no reader compares them.
     """
     return list(_leaves(schema, ""))
 

@@ -1,1 +1,1 @@
-"""Iceberg tables: a changelog, a mirror, and the incomplete rows beside it."""
+"""Iceberg tables: a changelog, a mirror, and a side table of incomplete rows."""

@@ -35,10 +35,10 @@ _OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "oss", "cosn", "wasb", "wasbs", "abf
 _Result = TypeVar("_Result")
 
 STAGED_AS = "wap.id"
-"""Iceberg's name, in a snapshot's summary, of what its writer called it before it was published."""
+"""Iceberg's key, in a snapshot's summary, of the name that its writer staged it under."""
 
 _PUBLISHED_AS = "published-wap-id"
-"""The same in the copy of a snapshot that was published on top of others."""
+"""The same key in the copy of a snapshot that was published on top of other snapshots."""
 
 _RECENT = 64
 """Among how many of the newest snapshots one is sought that was staged a moment ago."""
@@ -93,7 +93,7 @@ class IcebergPlace:
             name: _CATALOG_CLASS,
             f"{name}.type": "hadoop",
             f"{name}.warehouse": self.warehouse,
-            # A kept table would hide what others, and other sessions, have committed.
+            # A cached table would hide the commits of other writers and other sessions.
             f"{name}.cache-enabled": "false",
         }
 
@@ -264,7 +264,7 @@ class JavaTable:
         return True
 
     def widen(self, schema: StructType) -> None:
-        """Add the columns and fields that the table lacks, in one commit, as nullable ones."""
+        """Add the columns and fields that the table lacks as nullable, in one commit."""
 
         def widen() -> None:
             kind = self._jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())

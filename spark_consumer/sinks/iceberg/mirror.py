@@ -1,9 +1,9 @@
 """Every source table as it was at the watermark, in Iceberg: one MERGE per table and release.
 
 Rows are those of the Delta mirror: folded per key and column, deletes removed, absent columns left
-as they are.  UPDATEs of rows that the mirror lacks go to a side table, before the MERGE: what the
-mirror lacks is seen only before it has the release, so a mirror that has it needs nothing more.
-Where the mirror takes several releases at once, they come from the Delta changelog.
+unchanged.  UPDATEs of rows that the mirror lacks go to a side table before the MERGE: missing rows
+can be seen only before the mirror has the release, so a mirror that has the release needs nothing
+more.  Where the mirror takes several releases at once, they come from the Delta changelog.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The releases that an Iceberg table holds, read from its properties and its snapshots.
 
 A release is published in one commit that moves the table to its snapshot and sets the property
-`tidegate.release`: no removal of old snapshots makes us forget it.  Snapshots name the release too,
+`tidegate.release`, which remains when old snapshots are removed.  Snapshots name the release too,
 in their `wap.id` (of a snapshot that was staged first) or `published-wap-id` (of its copy).  This
 module compares both, and writes nothing.  Invariant: releases of a table ascend.
 
-Others may rewrite files (operation `replace`) and remove old snapshots.  What changes rows, or
-moves the table back, is refused.
+Other writers may rewrite files (operation `replace`) and remove old snapshots.  A commit that
+changes rows, or moves the table back, is refused.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class IcebergSnapshot:
 
     @property
     def release(self) -> int | None:
-        """The release that it carries; of one that began the table, the one before its first.
+        """The release of the snapshot; None: another writer made it.
 
-        None: others have written it.
+        For the snapshot that created the table, the release before the table's first.
         """
         try:
             outer = json.loads(self.marker or "null")
@@ -121,8 +121,8 @@ class SnapshotLog:
     def load(self, table: SnapshotTable) -> None:
         """Read the table, as one session reaches it.
 
-        Raises ConfigError if it is not this query's, TableMissing if it was there before and is not
-        any more, ForeignChange if others have changed rows or moved it back.
+        Raises ConfigError if it is not this query's, TableMissing if it existed before and no
+        longer does, ForeignChange if another writer has changed rows or moved it back.
         """
         existed, before = self.exists, self.release
         self._table = table
@@ -201,7 +201,7 @@ class SnapshotLog:
         return self.release >= commit.release
 
     def find_version(self, release: int) -> int | None:
-        """Return the snapshot of the newest of our commits up to a release.
+        """Return the snapshot of Tidegate's newest commit up to a release.
 
         None if the table was created after it, or if that snapshot was removed.
         """
@@ -219,7 +219,7 @@ class SnapshotLog:
         return oldest.number
 
     def _ancestors(self) -> Iterator[IcebergSnapshot]:
-        """Yield the snapshots that the table has had, newest first, as far as they are kept."""
+        """Yield the table's kept snapshots, newest first."""
         snapshot = None if self._table is None else self._table.current()
         while snapshot is not None:
             yield snapshot
@@ -245,7 +245,7 @@ class SnapshotLog:
                 return
             if last.operation != _REWRITE:
                 self._refuse(last, last.operation)
-        # Our newest one was removed, or there is none yet.
+        # Tidegate's newest snapshot was removed, or there is none yet.
         if self.release >= 0 and (last is None or last.parent is None):
             self._refuse(last, "replaced")
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _STAGES = {"write.wap.enabled": "true"}
-"""Iceberg stages what a session writes under a name, instead of publishing it, by this property."""
+"""With this property Iceberg stages a session's writes under a name, instead of publishing them."""
 
 _PROPERTIES = {
     **_STAGES,
@@ -126,7 +126,7 @@ class IcebergTables(LoggedTables):
         log.load(java)
         if lacks_columns(spark.table(self.identifier(table)).schema, wanted, table=table):
             java.widen(wanted)
-        if java.current() is None:  # also after a kill: each version that manifests name is one
+        if java.current() is None:  # also after a kill: each version in a manifest is a snapshot
             java.publish(None, owner_properties(commit), marker=commit.preparation)
             log.load(java)
         self._schemas[table] = wanted
@@ -140,11 +140,11 @@ class IcebergTables(LoggedTables):
         commit: Commit,
         may_change_nothing: bool = False,
     ) -> bool:
-        """Publish what `stage` writes as a release's one commit, unless the table has the release.
+        """Publish the writes of `stage` as a release's commit, unless the table has the release.
 
-        `stage` runs within `staging`, and again where another commit came first, or maintenance has
-        removed what was staged.  With `may_change_nothing` it may commit nothing.  Returns whether
-        this call published it.  Raises CommitOvertaken if each attempt was overtaken.
+        `stage` runs within `staging`, and again if another commit came first or maintenance removed
+        the staged snapshot.  With `may_change_nothing` it may commit nothing.  Returns whether this
+        call published the release.  Raises CommitOvertaken if each attempt was overtaken.
         """
         log, java = self.log(spark, table), self._catalog(spark).table(table)
         for _ in range(_ATTEMPTS):
@@ -175,9 +175,9 @@ class IcebergTables(LoggedTables):
     def staging(
         self, spark: SparkSession, *, commit: Commit, files: int | None = None
     ) -> Iterator[None]:
-        """Stage what the session writes within the block; all tables of a release share it.
+        """Stage the session's writes within the block, which all tables of a release share.
 
-        `files` is how many files a MERGE writes at most.
+        A MERGE writes `files` files at most.
         """
         settings = {"spark.wap.id": commit.metadata}
         if files is not None:
@@ -192,7 +192,7 @@ class IcebergTables(LoggedTables):
         def stage() -> None:
             frame = rows.frame()
             fitting = as_type(frame, frame.sparkSession.table(name).schema)
-            # For readers; what we go by is the name.  A MERGE takes no options.
+            # For readers; Tidegate itself uses the name.  A MERGE takes no options.
             option = "snapshot-property.tidegate-release"
             fitting.writeTo(name).option(option, str(commit.release)).append()
 
@@ -207,7 +207,7 @@ class IcebergTables(LoggedTables):
     def _catalog(self, spark: SparkSession) -> JavaCatalog:
         """Return the catalog of a session; a streaming query has another session.
 
-        A catalog may keep tables: what SQL reads is as new as what was loaded through the same one.
+        A catalog may cache tables: SQL reads the version that was loaded through the same catalog.
         """
         session = str(spark._jsparkSession.sessionUUID())  # noqa: SLF001 - each batch has another object of pyspark's
         if session not in self._catalogs:

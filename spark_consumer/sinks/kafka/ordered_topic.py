@@ -1,24 +1,23 @@
 """The ordered topic: a sink that republishes every released change to one Kafka topic.
 
 Records are copies from the data topics, key and value unchanged, so that any subscriber decodes
-them with the registry; headers say which change it is and where it came from (`docs/protocol.md`,
-11).
+them with the registry; headers identify the change and its origin (`docs/protocol.md`, 11).
 
 - Order: with `TOTAL` the topic has one topic partition, and its records are in commit order over
-  all tables.  With `BY_KEY` it has any number, a record's place is the hash of its key as Kafka's
-  Java client has it, and each topic partition is in commit order.  With `BY_TRANSACTION` it is as
-  with `TOTAL`, and a record is a whole transaction of Spanner, in JSON.
+  all tables.  With `BY_KEY` it has any number, a record's topic partition follows from the hash of
+  its key, as in Kafka's Java client, and each topic partition is in commit order.  With
+  `BY_TRANSACTION` it is as with `TOTAL`, and a record is a whole transaction of Spanner, in JSON.
 - A release is one Kafka transaction, with a record in the releases topic that names it.  A release
   never ends within a commit timestamp, so a `read_committed` reader of a topic partition never sees
-  a part of a Spanner transaction beside the absence of the rest.
-- Exactly once: `write` does nothing for a release that the releases topic names.  What the topic
-  has is read after the transactional id was taken over, when no former producer of it can write any
-  more.  After any failure both happen again before anything is published again, so a commit without
-  an answer is resolved by reading.
+  a part of a Spanner transaction without the rest.
+- Exactly once: `write` does nothing for a release that the releases topic names.  The end of the
+  topic is read after the transactional id was taken over, when no former producer of it can write
+  any more.  After any failure both are repeated before anything is published again, so a commit
+  without an answer is resolved by reading.
 - A run that was replaced cannot publish: its producer is fenced, and `write` raises
   TopicWriterReplaced.
-- Tombstones are no changes: the gate drops them where it reads, and a topic that is compacted, for
-  which they are meant, is refused, because it would lose changes.
+- Tombstones are not changes: the gate drops them when it reads.  A compacted topic, for which they
+  are meant, is refused, because it would lose changes.
 """
 
 from __future__ import annotations
@@ -120,10 +119,10 @@ class OrderedTopicSink:
             _require_foreign(name, names)
 
     def open(self, *, query_id: str, release_max: int) -> None:
-        """Check the topics, create those that are missing, and end a former producer.
+        """Check the topics, create missing ones, and fence a former producer.
 
-        Raises ConfigError if the output topic cannot be one, belongs to another query or holds a
-        higher release, and ReleasesMissing if it is not the one that was written to.
+        Raises ConfigError if the output topic has unsuitable settings, belongs to another query or
+        holds a higher release, and ReleasesMissing if it is not the topic that was written to.
         """
         output, releases = self._topic.ensure()
         self._require_output(output)
@@ -222,13 +221,13 @@ class OrderedTopicSink:
         return release.number < following
 
     def _following(self, release: Release) -> int:
-        """Return which release the topic gets next; one that joins begins with what comes."""
+        """Return the topic's next release; a topic that joins begins with the query's next."""
         if self._last is not None:
             return self._last.release + 1
         return release.number if self._first_release is None else self._first_release
 
     def _start(self) -> None:
-        """Take the transactional id, then read what the topic holds: no other run can write now."""
+        """Take the transactional id, then read the end of the topic: no other run can write now."""
         self._require_writer()
         self._topic.start(f"{self._prefix}-gate-{self._query_id}-{self.name}")
         self._last = self._topic.last_release()

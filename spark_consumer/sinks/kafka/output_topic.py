@@ -90,7 +90,7 @@ class KafkaOutputTopic:
         return output, releases
 
     def start(self, transactional_id: str) -> None:
-        """Take the transactional id over, which ends what a former producer left open.
+        """Take the transactional id over, which ends an open transaction of a former producer.
 
         Raises UnreachableError if the broker does not answer within a minute.
         """
@@ -169,7 +169,7 @@ class KafkaOutputTopic:
             return
 
     def abort(self) -> None:
-        """Abort what is open, if the broker answers."""
+        """Abort an open transaction, if the broker answers."""
         if self._client is None:
             return
         with suppress(KafkaException):

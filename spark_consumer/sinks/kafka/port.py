@@ -1,10 +1,10 @@
 """The port between the ordered topic and Kafka: two topics, the producer that writes them, records.
 
-The *output topic* has the changes.  The *releases topic* beside it, compacted, has one record for
-each release, in the same Kafka transaction as the release's changes: the newest one says up to
-which release the output topic is written, whatever retention has removed from it.  Its key is the
-query's id, so compaction keeps the newest release.  Values are JSON, so a follower of releases, or
-of transactions, needs no schema.
+The *output topic* has the changes.  The *releases topic*, which is compacted, has one record for
+each release, in the same Kafka transaction as the release's changes: the newest record says up to
+which release the output topic is written, even if retention has removed changes from it.  Its key
+is the query's id, so compaction keeps the newest release.  Values are JSON, so a follower of
+releases, or of transactions, needs no schema.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 
 FORMAT = 1
-"""The value's format; a program refuses others."""
+"""The value's format; a program refuses other formats."""
 
 CHANGES, TRANSACTIONS = "changes", "transactions"
 
@@ -43,7 +43,7 @@ class ReleaseRecord:
     topic_id: str
     """Kafka's id of the output topic: one that is re-created has another."""
     topic_partitions: int
-    """The output topic's number: another one would move keys."""
+    """The number of the output topic's partitions: another number would move keys."""
     holds: str = CHANGES
     """Whether a record of the output topic is a change (`changes`) or a transaction."""
 
@@ -56,7 +56,7 @@ class ReleaseRecord:
     def value(self) -> bytes:
         """The record's value."""
         content = {"format": FORMAT, **asdict(self)}
-        if self.holds == CHANGES:  # what the records of older programs are
+        if self.holds == CHANGES:  # as in the records of older programs
             del content["holds"]
         return json.dumps(content, separators=(",", ":")).encode()
 
@@ -187,8 +187,8 @@ class OutputTopic(Protocol):
     def start(self, transactional_id: str) -> None:
         """Take the transactional id over: no former producer of it can write after that.
 
-        What it left open is ended, so that `last_release` returns its outcome.  May be called
-        again, which replaces this object's own producer likewise.
+        Its open transaction is ended, so that `last_release` returns the outcome.  A second call
+        replaces this object's own producer likewise.
         """
         ...
 
@@ -232,7 +232,7 @@ class OutputTopic(Protocol):
         ...
 
     def abort(self) -> None:
-        """Abort what is open, if the broker answers; raises nothing."""
+        """Abort an open transaction, if the broker answers; raises nothing."""
         ...
 
     def close(self) -> None:

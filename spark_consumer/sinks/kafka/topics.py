@@ -41,8 +41,10 @@ _WINDOW_FACTOR = 10
 _VISIBLE_EVERY_S = 0.05
 _POLICY, _BYTES_MAX = "cleanup.policy", "max.message.bytes"
 _OUTPUT_BYTES = (100 << 20, 20 << 20, 8 << 20, None)
-"""The largest message that the output topic takes, in the order in which they are tried: a record
-has longer headers here than in its data topic, where it may have had just the size that fits."""
+"""Sizes of the output topic's largest message, in the order in which they are tried.
+
+A record has longer headers here than in its data topic, where it may have had the largest size.
+"""
 _BYTES_MAX_DEFAULT = 1_048_588
 """Kafka's own, where the service does not show it."""
 _REFUSED_SETTINGS = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)

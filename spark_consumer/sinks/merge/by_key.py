@@ -1,18 +1,18 @@
 """Every source table's rows, merged by the batch that reads their changes: the newest per row.
 
-It waits for no watermark, so a transaction may be in the tables in part.  Rows agree with the
-source table once everything up to a commit time was read.  Exactly once: a batch that a table's
-commits name is not merged again.
+It does not wait for the watermark, so a part of a transaction may be in the tables.  Rows agree
+with the source table once everything up to a commit time was read.  Exactly once: a batch that a
+table's commits name is not merged again.
 
 A row's state follows from the set of its key's changes that were read, whatever their order: the
 newest change that captured a column gives its value, and an INSERT or DELETE captures every column.
 So the result depends neither on how changes are cut into batches, nor on how often a batch comes,
 nor on which of a table's two topics is read first: a row that was read on demand, as of a time T,
-may come in a later batch than an UPDATE after T.  Therefore a row has the order keys of the columns
-that UPDATEs captured since its INSERT or DELETE.  The order is Kafka's, or that of a column where
-the table's source has one (`fold.with_source_order`).
+may come in a later batch than an UPDATE after T.  Therefore a row stores the order keys of the
+columns that UPDATEs captured since its INSERT or DELETE.  The order is Kafka's, or that of the
+source's order column if there is one (`fold.with_source_order`).
 
-A key that was deleted keeps a row without values: it has the order key of the DELETE, or an older
+A deleted key keeps a row without values, with the order key of the DELETE; otherwise an older
 change that comes later would bring the row back.  A key with UPDATEs only has the values that these
 captured, and is not yet a row of the source table.
 """
@@ -113,7 +113,7 @@ class KeyMerge:
 def keyed_schema(table: AnyTable) -> StructType:
     """Return the columns of a mirror by key and their types.
 
-    Raises ConfigError where the source table has a column with the name of one of ours.
+    Raises ConfigError if the source table has a column with a reserved name.
     """
     row = mirror_schema(table)
     taken = sorted(name for name in row.fieldNames() if name.lower() in _STATE_COLUMNS)
@@ -269,10 +269,10 @@ class DeltaMirrorByKeySink:
         self._tables.open(self._spark, query_id=query_id, release_max=release_max)
 
     def take(self, batch: HandedBatch) -> None:
-        """Merge what the tables lack.
+        """Merge the changes that the tables lack.
 
         Raises SchemaError for a column whose type changed, FilteredMirror if the change stream
-        leaves out what the tables need, and ConfigError for a column with the name of one of ours.
+        leaves out what the tables need, and ConfigError for a column with a reserved name.
         """
         commit = Commit.of_batch(batch, self.name)
         changed = [topic for topic, table in batch.tables.items() if table.rows]

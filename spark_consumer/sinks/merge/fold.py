@@ -1,16 +1,16 @@
-"""A release's changes of one table, folded per key: how the mirror, or the history, has to change.
+"""Folds a release's changes of one table per key, for the mirror or the history.
 
-Folded per key and column, in order, since the key's last INSERT or DELETE: to one row per key, or
-to one for each change, which has the key's state after it.  A column's value comes from the newest
-change that captured it; absent is not NULL.  Order is the release's ordinal, which is dense in
-commit order and cheaper to compare than the order key.  Large releases are folded by Spark, with
+Changes are folded per key and column, in order, since the key's last INSERT or DELETE: to one row
+per key, or to one row per change with the key's state after it.  A column's value comes from the
+newest change that captured it; absent is not NULL.  Order is the release's ordinal, which is dense
+in commit order and cheaper to compare than the order key.  Large releases are folded by Spark, with
 native expressions as SQL: for 300 columns PySpark's operators need 130,000 calls of Java.  Small
 ones are folded in the driver.
 
 Where a column of the source orders changes, the newest of each key counts.  A release may hold an
 older change than an earlier release did, so a mirror compares each change with the row that it has,
 by `SOURCE_ORDER`.  To compare it with a deletion, the mirror keeps deleted rows: a DELETE is
-written as the row that it deleted, which says so in its columns.
+written as the deleted row, with columns that mark it as deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPLACE = "replace"
 """The row becomes the folded values: the key's last INSERT or DELETE was an INSERT."""
 
 PATCH = "patch"
-"""The captured columns change, the others stay: the release holds UPDATEs of the key only."""
+"""The captured columns change, the other columns stay: the key has only UPDATEs in the release."""
 
 DELETE = "delete"
 """The row is deleted: the key's last INSERT or DELETE was a DELETE."""
@@ -62,14 +62,14 @@ def fold(
     newest: Sequence[str] = (),
     with_places: bool = False,
 ) -> DataFrame:
-    """Return one row per key of decoded changes: what to do with it, and with what.
+    """Return one row per key of decoded changes: the action for the key, and the values.
 
     `key` struct; `action` one of `REPLACE`, `PATCH`, `DELETE`; `base_ordinal` the ordinal of the
     last INSERT or DELETE (null for `PATCH`); `updated_after_base` whether an UPDATE follows it
     (after a DELETE that is an UPDATE without a row); for the n-th of `columns` a flag and a value;
-    and of each of the changes' columns `newest` the greatest value.  `with_places` adds for the
-    n-th of `columns` the ordinal of the newest UPDATE after the base that captured it, or null.
-    Ordinals may be of any type that has an order.
+    and the greatest value of each of the columns `newest`.  `with_places` adds for the n-th of
+    `columns` the ordinal of the newest UPDATE after the base that captured it, or null.  Ordinals
+    may be of any type that has an order.
     """
     parts = [F.expr(part).alias(name) for name, part in _parts(columns).items()]
     parts += [F.max(name).alias(name) for name in newest]
@@ -80,7 +80,7 @@ def fold(
 
 
 def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return one row per change: what `fold` returns of its key's changes up to this one.
+    """Return one row per change: the result of `fold` for its key's changes up to this one.
 
     Besides these columns: `ordinal` and `mod_type` of the change, `starts_at` its commit timestamp,
     `ends_at` that of the key's next change (null: there is none), and whether it `is_first` of its
@@ -112,7 +112,7 @@ def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def _flat(changes: DataFrame, columns: Sequence[str], *also: str) -> DataFrame:
-    # Positional names: a table's own column may have the name of one of ours.
+    # Positional names: a table's own column may have a name that is used here.
     values = [f"new_values.{quoted(column)} AS in_{n}" for n, column in enumerate(columns)]
     flags = [f"{_captured(column)} AS has_{n}" for n, column in enumerate(columns)]
     fixed = ("key", "ordinal", "commit_timestamp", "mod_type", *map(quoted, also))
@@ -120,7 +120,7 @@ def _flat(changes: DataFrame, columns: Sequence[str], *also: str) -> DataFrame:
 
 
 def _parts(columns: Sequence[str]) -> dict[str, str]:
-    """Return what is aggregated over changes of a key, by name."""
+    """Return the aggregates over the changes of a key, by name."""
     whole = "mod_type IN ('INSERT', 'DELETE')"
     return {
         "base_ordinal": f"max(CASE WHEN {whole} THEN ordinal END)",
@@ -146,7 +146,8 @@ def _results(columns: Sequence[str]) -> list[str]:
         "base_ordinal",
         "coalesce(updated_at > base_ordinal, false) AS updated_after_base",
         *(
-            # An INSERT replaces the row: what it did not capture is NULL, not the former value.
+            # An INSERT replaces the row: a column that it did not capture is NULL, not the former
+            # value.
             f"coalesce({inserted} OR {since[n]}, false) AS {captured_flag(n)}"
             for n in range(len(columns))
         ),
@@ -174,10 +175,10 @@ def _captured(column: str) -> str:
 
 @dataclass(slots=True)
 class FoldedRow:
-    """What to do with one key, and with what; the fields of `fold`, without its flags.
+    """The action for one key, and the values; the fields of `fold`, without its flags.
 
-    `values` holds what was captured since the base.  Of a `REPLACE` every column counts as
-    captured: one that is not in `values` becomes NULL.
+    `values` holds the values captured since the base.  In a `REPLACE` every column counts as
+    captured: a column that is not in `values` becomes NULL.
     """
 
     key: Mapping[str, Any]
@@ -196,7 +197,7 @@ class FoldedRow:
         return ordinal > base
 
     def take(self, change: Mapping[str, Any], columns: frozenset[str]) -> None:
-        """Fold the key's next change, with what it captured of the table's columns."""
+        """Fold the key's next change, with the table's columns that it captured."""
         if change["mod_type"] == "UPDATE":
             self.updated_after_base = self.base_ordinal is not None
         else:
@@ -289,9 +290,10 @@ def newest_changes(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def with_source_order(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return decoded changes whose `order_key` says which of a key is the newest.
+    """Return decoded changes whose `order_key` gives the order of a key's changes.
 
-    That is the source's order, as bytes, for a table with its column; others have it already.
+    For a table with the source's order column it is that column's value as bytes; other changes
+    have it already.
     """
     if not is_ordered_by_column(columns):
         return changes

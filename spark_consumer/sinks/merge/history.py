@@ -7,10 +7,10 @@ the stream's start to the release that the table has, exactly one row of each ke
 then has `valid_from <= t AND (valid_to IS NULL OR t < valid_to)`.  The versions without an end are
 the mirror's rows.
 
-An INSERT opens a version and ends the one before it, an UPDATE opens one with the columns that it
-did not capture as they were, a DELETE ends one.  An UPDATE of a row that the table lacks (the
+An INSERT opens a version and ends the one before it, an UPDATE opens one in which the columns that
+it did not capture are unchanged, a DELETE ends one.  An UPDATE of a row that the table lacks (the
 stream started after the row's INSERT) opens none: it goes to `<output>/history_incomplete/<table>`.
-What a release does depends on the changes alone, never on how many releases are taken at once.
+The effect of a release depends on its changes alone, not on how many releases are taken at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Staged:
 class DeltaHistorySink(DeltaMergingSink):
     """Merges into `<output>/history/<table>`.
 
-    `write` and `merge` also raise ConfigError for a table with a column of the name of one of ours.
+    `write` and `merge` also raise ConfigError for a table with a column of a reserved name.
     """
 
     name = HISTORY
@@ -87,7 +87,7 @@ class DeltaHistorySink(DeltaMergingSink):
                 return  # one prefix is that of all
 
     def admit(self, tables: Iterable[TopicSchemas]) -> None:
-        """Raise ConfigError for a table with a column of the name of one of ours."""
+        """Raise ConfigError for a table with a column of a reserved name."""
         for schemas in tables:
             if self._admitted.get(schemas.table) is not schemas:
                 self._columns.require_free(schemas)

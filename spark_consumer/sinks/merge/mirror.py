@@ -4,8 +4,8 @@ An INSERT replaces the row, a DELETE removes it, an UPDATE changes the columns t
 UPDATE of a row that the mirror lacks (the stream started after the row's INSERT) never creates one:
 its changes go to `<output>/incomplete/<table>`.  An UPDATE before an INSERT or DELETE of the same
 key and merge has no effect.  Exactly once: a release that a table's commits name is not merged
-again.  Where the mirror takes several releases at once, they come from the changelog, as one with
-the number of the last.  A table whose source orders changes by a column has its own rules
+again.  Several releases at once come from the changelog, merged as one release with the number of
+the last.  A table whose source orders changes by a column has its own rules
 (`fold.newest_changes`).
 """
 

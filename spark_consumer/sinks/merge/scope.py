@@ -1,9 +1,9 @@
 """The rows and columns of a merged table, where the change stream leaves something out.
 
 A column that the stream does not watch is left out by name; if the mirror has it already, the
-settings must accept that its values go stale.  A stream that leaves out whole changes (its
-`excludes`) has no mirror that equals the table, so one is written only if the settings accept
-those options.  Each manifest names what is left out.  All of that holds for a history too.
+settings must accept that its values go stale.  If a stream leaves out whole changes (its
+`excludes`), no mirror can equal the table, so it is written only if the settings accept those
+options.  Each manifest names the omissions.  The same is true for a history.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MirrorScope:
     """Refuses mirrors that cannot equal their tables; logs once what each leaves out."""
 
     def __init__(self, accepted: Iterable[str] = (), *, sink: str = MIRROR) -> None:
-        """Take what the settings accept: options of the change stream, `UNWATCHED_COLUMNS`.
+        """Take the accepted omissions: options of the change stream, and `UNWATCHED_COLUMNS`.
 
         `sink` is what errors and log lines call the table: the mirror, or the history.
         """
@@ -83,7 +83,7 @@ class MirrorScope:
 
 
 def left_out(schemas: TopicSchemas) -> tuple[str, ...]:
-    """Return what a mirror leaves out: `column <name>`, and options of the change stream."""
+    """Return the omissions of a mirror: `column <name>`, and options of the change stream."""
     changes = (option for option in schemas.excludes if option != ELSEWHERE)
     return (*(f"{_COLUMN}{name}" for name in sorted(schemas.unwatched)), *changes)
 

@@ -1,7 +1,7 @@
-"""The sinks that merge: what they share in every format, and the two ways into Delta tables.
+"""Base classes of the sinks that merge: for every format, and for Delta's two writers.
 
-A subclass says which columns its tables have and how a release is merged into them, for Delta by
-delta-rs and by Spark.  Several releases at once come from the Delta changelog, as one with the
+A subclass defines the columns of its tables and the merge of a release, for Delta by delta-rs and
+by Spark.  Several releases at once come from the Delta changelog, merged as one release with the
 number of the last.  Exactly once: a release that a table's commits name is not merged again.
 
 UPDATEs of rows that the tables lack go to side tables.  The stream began after these rows were
@@ -60,7 +60,7 @@ class MergeOptions(TypedDict, total=False):
 
 
 class IncompleteTables:
-    """The side tables of a sink; `changes` counts what it has appended since `open`."""
+    """The side tables of a sink; `changes` counts the appended changes since `open`."""
 
     def __init__(self, tables: LoggedTables, *, sink: str, merging_sink: str) -> None:
         """Take the side tables, the sink that their commits name, and the sink that merges."""
@@ -185,8 +185,8 @@ class TableMergingSink(ABC):
     ) -> None:
         """Take the output's address, the tables, and the side tables.
 
-        `scope` says what the change stream may leave out, and `direct` is how small parts of the
-        changelog are read without Spark.
+        `scope` checks the omissions of the change stream, and `direct` reads small parts of the
+        changelog without Spark.
         """
         self._spark = spark
         self._tables = tables
@@ -208,12 +208,12 @@ class TableMergingSink(ABC):
     def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
         """Merge several releases as `write` does one; raises also ChangesNotConserved.
 
-        That is for a changelog that does not hold what was released.
+        It means that the changelog does not hold the released changes.
         """
         return self.write(self._changelog.release(merge))
 
     def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
-        """Return the version of each of the tables at a release, of those that it had by then."""
+        """Return the version at a release of each of the tables that existed by then."""
         versions = {}
         for schemas in tables:
             log = self._tables.log(self._spark, schemas.table)
@@ -224,7 +224,7 @@ class TableMergingSink(ABC):
         return versions
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
-        """Merge what the tables lack; return every table's version at this release.
+        """Merge the changes that the tables lack; return every table's version at this release.
 
         Raises SchemaError for a column whose type changed, and FilteredMirror if the change stream
         leaves out what the tables need.

@@ -87,7 +87,7 @@ class HistoryColumns:
         return {self.is_current: True}
 
     def require_free(self, schemas: TopicSchemas) -> None:
-        """Raise ConfigError where a source table has a column with the name of one of ours."""
+        """Raise ConfigError if a source table has a column with a reserved name."""
         own_names = set(self.names)
         taken = sorted(name for name in mirror_columns(schemas) if name.lower() in own_names)
         if taken:
@@ -132,11 +132,11 @@ def stage(
     version_columns: HistoryColumns,
     rows: int,
 ) -> DataFrame:
-    """Return the changes that close, open or lack a version, with the values of what they open.
+    """Return the changes that close, open or lack a version, with the values of opened versions.
 
-    `current` are the table's current versions before the release; `rows` is how many changes there
-    are.  Returns `key` struct; `ordinal`; `starts_at` and `ends_at` (null: current) of what the
-    change opens; the flags `closes` (it ends the version in the table), `opens`, and `is_lost` (an
+    `current` are the table's current versions before the release; `rows` is the number of changes.
+    Returns `key` struct; `ordinal`; `starts_at` and `ends_at` (null: current) of the opened
+    version; the flags `closes` (it ends the version in the table), `opens`, and `is_lost` (an
     UPDATE of a row that the table lacks); and a value for each of `columns` and of `_stale`.
     """
     folds = fold_each(changes, columns).alias("c")
@@ -144,7 +144,7 @@ def stage(
     touched = changes.select(F.col("key").alias("touched_key")).distinct()
     if rows <= _BROADCAST_ROWS_MAX:
         touched = F.broadcast(touched)
-    # Positional names: a table's own column may have the name of one of ours.
+    # Positional names: a table's own column may have a name that is used here.
     held = (
         current.select(
             key_struct(keys).alias("of_key"),
@@ -237,10 +237,10 @@ def _value(position: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """What a release does to a history table.
+    """The effect of a release on a history table.
 
-    `rows` are those of the MERGE, as Arrow has them: versions that end and versions that begin.
-    `lost` are the ordinals of UPDATEs of rows that the table lacks.
+    `rows` are the Arrow rows of the MERGE: versions that end and versions that begin.  `lost` are
+    the ordinals of UPDATEs of rows that the table lacks.
     """
 
     rows: Any

@@ -39,13 +39,13 @@ _INDEXED_COLUMNS = 32
 _BOUNDED = "delta.dataSkippingStatsColumns"
 
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
-"""Paths within the table that are the same in its log, in delta-rs and in storage.
+"""Matches paths within the table that are the same in its log, in delta-rs and in storage.
 
-delta-rs shows others in another form than the log has: a file would be added and none removed.
+delta-rs shows other paths in a different form than the log: a file would be added and none removed.
 """
 
 _NOWHERE = (-1,)
-"""The place of a file without bounds, before all others: it is not rewritten."""
+"""The place of a file without bounds, before all other files: it is not rewritten."""
 
 _ELEMENT = "element"
 _TEXT_MAX = 32
@@ -239,8 +239,8 @@ class OtherColumns(Exception):  # noqa: N818 - an answer, not an error
 def plain_schema(schema: Any, *, without: Iterable[str] = ()) -> Any:
     """Return a table's columns in types that Parquet has for every reader, all nullable.
 
-    Texts and bytes are those that may have more than 2 GiB in one column: a small file, whose
-    values compress well, may hold that.  Parquet does not distinguish them from others.
+    Texts and bytes have Arrow's large types, for more than 2 GiB in one column: a small file whose
+    values compress well may hold that.  Parquet does not distinguish large types.
     """
     left_out = set(without)
     return pyarrow.schema(
@@ -249,7 +249,7 @@ def plain_schema(schema: Any, *, without: Iterable[str] = ()) -> Any:
 
 
 def aligned(rows: Any, schema: Any) -> Any:
-    """Return a file's rows with the columns of a schema: null what the file does not have.
+    """Return a file's rows with the columns of a schema; columns that the file lacks are null.
 
     Raises OtherColumns for a column that the schema lacks.
     """
@@ -268,7 +268,7 @@ def aligned(rows: Any, schema: Any) -> Any:
 
 
 def in_order(rows: Any, columns: Sequence[str]) -> Any:
-    """Return rows sorted by columns of numbers; sorted ones are returned unchanged."""
+    """Return rows sorted by columns of numbers; sorted rows are returned unchanged."""
     if _is_sorted(rows, columns):
         return rows
     return rows.sort_by([(column, "ascending") for column in columns])
@@ -336,7 +336,7 @@ def _refuse_others(have: Iterable[str], want: Any) -> None:
 
 
 def _is_sorted(rows: Any, columns: Sequence[str]) -> bool:
-    """Whether each row follows the one before it, or is equal, by the columns in their order."""
+    """Whether the rows ascend, or are equal, by the columns in their order."""
     last = max(rows.num_rows - 1, 0)
     follows: Any = True
     for column in reversed(columns):

@@ -1,7 +1,7 @@
-"""Where an output is for delta-rs: on this machine, or in a store that Spark's session reaches.
+"""An output's address for delta-rs: on this machine, or in a store that Spark's session reaches.
 
-delta-rs has its own clients for S3 and Google Cloud Storage.  They get what the session's have
-(endpoint, region, credentials, encryption by the server), and are not used where the session has a
+delta-rs has its own clients for S3 and Google Cloud Storage.  They get the session's settings
+(endpoint, region, credentials, encryption by the server), and are not used if the session has a
 setting that they could not follow: then Spark writes everything.
 """
 

@@ -1,13 +1,13 @@
 """One Delta table, written by delta-rs in this process: no plan, no job, no JVM.
 
-delta-rs commits a transaction (application, number) again that its table has already, unless
+delta-rs commits a transaction (application, number) even if the table already has it, unless
 another writer commits it at the same moment.  So a handle loads one version, looks for the
-transaction in it, and commits on top of that very version: a commit in between is a conflict.
+transaction in it, and commits on top of that version: a commit in between is a conflict.
 
-Spark and delta-rs both write bounds of a file's values that are not true, or that the other one
-cannot read: delta-rs keeps decimals as floating-point numbers and leaves NaN out, which is Spark's
-greatest number, and both cut times to milliseconds.  So delta-rs writes bounds only where they are
-true for all readers, and a lookup compares bounds of a few types only.
+Spark and delta-rs both write bounds of a file's values that are wrong, or that the other cannot
+read: delta-rs keeps decimals as floating-point numbers and omits NaN, which is Spark's greatest
+number, and both cut times to milliseconds.  So delta-rs writes bounds only where they are true for
+all readers, and a lookup compares bounds of a few types only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BATCH_ROWS = 16_384
 
 _READER_VERSION_MAX = 1
 _WRITER_VERSION_MAX = 2
-"""The protocol of tables without any feature; ours are made so."""
+"""The protocol of tables without any feature, with which Tidegate creates its tables."""
 
 _TEXT_BYTES_MAX = 64
 """delta-rs cuts the bounds of longer texts, the upper one upwards; that is its own default."""
@@ -184,9 +184,9 @@ class DirectTable:
     def either(
         flags: Sequence[bool], values: Any, others: Any, places: Sequence[int | None]
     ) -> Any:
-        """Return each value whose flag is set, else the one at a place of another column.
+        """Return the values, but where a flag is not set the value at a place in another column.
 
-        None is the place of no value.
+        Where the place is None, the result is null.
         """
         taken = (
             others.combine_chunks().cast(values.type).take(pyarrow.array(places, pyarrow.int64()))
@@ -246,9 +246,9 @@ class DirectTable:
         *,
         part: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return these columns of the rows that have one of the values in `column`.
+        """Return these columns of the rows whose `column` has one of the values.
 
-        Of all rows, or of one partition.  NULL is a value like others.
+        Searches all rows, or one partition.  NULL matches NULL.
         """
         names = list(columns)
         read = list(dict.fromkeys([column, *names]))
@@ -321,8 +321,8 @@ def writer_properties(schema: Any) -> WriterProperties:
 def paths_without(values: Any, actions: Any, column: str) -> set[str]:
     """Return the paths of files whose bounds show that a column has none of the values.
 
-    `actions` are the files as delta-rs lists them.  A file without bounds is never among them, and
-    none is if NULL is a value.
+    `actions` are the files as delta-rs lists them.  A file without bounds is never among them; if
+    NULL is one of the values, no file is.
     """
     kind, names = values.type, (f"min.{column}", f"max.{column}")
     if values.null_count or not (_is_number(kind) and set(names) <= set(actions.column_names)):

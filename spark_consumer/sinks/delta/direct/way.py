@@ -1,8 +1,8 @@
-"""Whether delta-rs may write the tables of an output, and the tables that it may not.
+"""Decides whether delta-rs may write the tables of an output, and which of them it may not.
 
-Spark writes what delta-rs cannot: an output that it does not reach, a table with a feature of
-Delta's that ours do not have, a mirror that is large or has timestamps in Spark's form.  Both leave
-the same tables, so any release may go either way.
+Spark writes the rest: an output that delta-rs does not reach, a table with a feature of Delta's
+that Tidegate does not use, a mirror that is large or has timestamps in Spark's form.  Both write
+the same tables, so any release may be written by either.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PLACE = itemgetter("ordinal")
 def find_direct_way(
     output: str, *, rows_max: int, bytes_max: int = _BYTES_MAX, access: StoreAccess | None = None
 ) -> DirectWay | None:
-    """Return how small releases are written without Spark, or None; logs once what it found.
+    """Return the writer of small releases without Spark, or None; logs once why there is none.
 
     `output` is an absolute path or URI, `rows_max` the changes of the largest small release, and
     `bytes_max` the size of their keys and values.  `access` is how Spark's session reaches an
