@@ -12,8 +12,9 @@ from collections.abc import Mapping
 GENERAL = frozenset({"ConfigError", "InvalidSettings", "SchemaError", "UnreachableError"})
 
 _DELTA = "tests/spark/sinks/delta"
+_MERGE = "tests/spark/sinks/merge"
 _SINKS = "tests/spark/sinks/test_contract.py"
-_COLUMNS = "tests/unit/spark_consumer/sinks/delta"
+_COLUMNS = "tests/unit/spark_consumer/sinks"
 _FILES = "tests/unit/producer/datastream"
 _REPAIR = (
     f"{_FILES}/test_table_settings.py::"
@@ -33,7 +34,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
     ),
     "CheckpointMismatch": (
         "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
-        "tests/unit/spark_consumer/sinks/delta/test_output_proof.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
+        "tests/unit/spark_consumer/sinks/delta/test_adoption.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
     ),
     "program/tokens.py": (
         "tests/unit/program/test_tokens.py::test_a_source_that_fails_does_no_harm_while_the_token_is_valid",
@@ -42,19 +43,19 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/unit/program/test_tokens.py::test_a_function_returns_a_token_and_its_time_of_expiry",
     ),
     "spark_consumer/sinks/tables.py": (
-        f"{_DELTA}/test_mirror.py::test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_it_is_gone",
+        f"{_MERGE}/test_mirror.py::test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_it_is_gone",
     ),
     "CommitOvertaken": (
         "tests/spark/sinks/test_iceberg.py::test_a_write_that_is_overtaken_each_time_ends_with_an_error_by_name",
     ),
     "FilteredMirror": (
-        f"{_DELTA}/test_mirror.py::test_a_stream_that_leaves_changes_out_has_no_mirror_unless_that_is_accepted",
+        f"{_MERGE}/test_mirror.py::test_a_stream_that_leaves_changes_out_has_no_mirror_unless_that_is_accepted",
     ),
     "ForeignChange": (
         f"{_DELTA}/test_adoption.py::test_changes_of_rows_by_others_stop_the_output_until_they_are_adopted",
         f"{_DELTA}/test_changelog_reader.py::test_rows_that_others_deleted_are_refused_and_after_adopt_taken_as_they_are",
-        f"{_DELTA}/test_history_sink.py::test_rows_that_others_deleted_are_refused_and_after_adopt_the_history_goes_on",
-        f"{_DELTA}/test_by_key.py::test_rows_that_others_deleted_are_adopted_like_those_of_a_release",
+        f"{_MERGE}/test_history.py::test_rows_that_others_deleted_are_refused_and_after_adopt_the_history_goes_on",
+        f"{_MERGE}/test_by_key.py::test_rows_that_others_deleted_are_adopted_like_those_of_a_release",
         "tests/spark/sinks/test_iceberg.py::test_rows_by_others_are_refused_by_the_next_write_and_the_next_run",
     ),
     "RecordTooLarge": (
@@ -114,7 +115,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         f"{_LOCATIONS}::test_s3_without_its_jar_is_refused_with_what_to_add",
     ),
     "spark_consumer/sinks/files/datastream.py": (
-        "tests/unit/spark_consumer/sinks/datastream/test_sink.py::test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused",
+        "tests/unit/spark_consumer/sinks/files/test_datastream.py::test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused",
     ),
     "spark_consumer/sinks/files/parquet.py": (
         f"{_SINKS}::test_another_query_and_a_checkpoint_behind_are_refused",
@@ -123,7 +124,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         f"{_DELTA}/test_catalog.py::test_a_name_is_made_again_where_it_is_missing_and_never_replaced",
     ),
     "spark_consumer/sinks/delta/commit_log.py": (
-        "tests/unit/spark_consumer/sinks/delta/test_output_proof.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
+        "tests/unit/spark_consumer/sinks/delta/test_adoption.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
         "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
     ),
     "spark_consumer/sinks/merge/versions.py": (
@@ -147,7 +148,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/unit/spark_consumer/sinks/kafka/test_ordered_topic.py::test_a_topic_with_records_of_others_is_left_for_one_of_its_own",
     ),
     "spark_consumer/sinks/manifest.py": (
-        "tests/unit/spark_consumer/sinks/test_releases.py::test_a_restored_folder_of_manifests_is_read_as_it_was",
+        "tests/unit/spark_consumer/sinks/test_release_writer.py::test_a_restored_folder_of_manifests_is_read_as_it_was",
     ),
     # ---- of the producer
     "CommandNotWritten": (
@@ -158,7 +159,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/integration/test_login.py::test_a_permission_that_is_lost_is_named_and_nothing_is_lost",
     ),
     "DeliveryRefused": (
-        "tests/unit/producer/core/test_transactions.py::test_what_the_topic_refuses_is_published_once_its_settings_are_changed",
+        "tests/unit/producer/core/test_transaction_cycle.py::test_what_the_topic_refuses_is_published_once_its_settings_are_changed",
     ),
     "FileCutShort": (
         f"{_FILES}/test_object_reading.py::test_a_file_that_was_refused_and_is_copied_again_is_read_whole",
@@ -175,7 +176,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
     ),
     "IncompatibleChange": (
         f"{_TRANSLATION}/test_table_registrar.py::test_what_a_subject_cannot_follow_is_undone_or_begins_under_another_prefix",
-        f"{_TRANSLATION}/test_refreshing.py::test_a_change_that_is_undone_is_followed_again",
+        f"{_TRANSLATION}/test_table_refresh.py::test_a_change_that_is_undone_is_followed_again",
     ),
     "IncompleteRow": (
         f"{_FILES}/test_event_records.py::test_a_change_stream_that_captures_the_whole_row_is_read_on",
@@ -213,7 +214,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         f"{_TRANSLATION}/test_table_registrar.py::test_a_subject_of_another_program_is_left_for_another_prefix_or_deleted",
     ),
     "producer/translation/parked_changes.py": (
-        f"{_TRANSLATION}/test_putting_back.py::test_a_change_that_has_another_key_now_stays_parked_and_the_others_are_put_back",
+        f"{_TRANSLATION}/test_parked_changes.py::test_a_change_that_has_another_key_now_stays_parked_and_the_others_are_put_back",
     ),
     "producer/translation/table_registrar.py": (
         f"{_TRANSLATION}/test_table_registrar.py::test_a_later_table_that_cannot_have_a_topic_stops_only_what_brings_it",

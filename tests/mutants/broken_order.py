@@ -85,7 +85,7 @@ BROKEN_ORDER = (
     UnitMutant(
         "keys of one row put back one after the other",
         (
-            "tests/unit/producer/translation/test_putting_back.py::test_the_keys_of_one_row_go_back_together_and_in_the_order_of_the_row",
+            "tests/unit/producer/translation/test_parked_changes.py::test_the_keys_of_one_row_go_back_together_and_in_the_order_of_the_row",
         ),
         ((ParkedSurvey, "_groups", _each_key_alone),),
     ),

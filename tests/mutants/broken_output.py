@@ -29,8 +29,8 @@ def _retried(*, custom_metadata: Any, max_commit_retries: int) -> CommitProperti
     return _properties(custom_metadata=custom_metadata, max_commit_retries=15)
 
 
-_FOLDER = "tests/unit/spark_consumer/sinks/datastream"
-_SINK = f"{_FOLDER}/test_sink.py"
+_FOLDER = "tests/unit/spark_consumer/sinks/files"
+_SINK = f"{_FOLDER}/test_datastream.py"
 _KILLED = f"{_SINK}::test_a_release_that_is_repeated_after_a_kill_at_any_step_writes_the_same_files"
 _begin = BegunReleases.begin
 
@@ -39,7 +39,7 @@ def _never_begun(self: Any, release: int, **settings: Any) -> Any:
     return _begin(self, release, **settings)[0], False
 
 
-_DIRECT = "tests/unit/spark_consumer/sinks/delta/test_direct_history.py"
+_DIRECT = "tests/unit/spark_consumer/sinks/merge/test_versions.py"
 _ORACLE = f"{_DIRECT}::test_at_any_time_each_key_that_was_alive_has_one_row"
 
 _merge = DirectTable.merge
@@ -50,7 +50,7 @@ def _keeping_what_has_no_duration(table: Any, rows: Any, **more: Any) -> None:
 
 
 _JAVA = "tests/spark/sinks/test_iceberg.py"
-_BY_KEY = "tests/spark/sinks/delta/test_by_key.py"
+_BY_KEY = "tests/spark/sinks/merge/test_by_key.py"
 
 
 def _has_by_snapshots(log: Any, commit: Any) -> bool:
@@ -153,14 +153,14 @@ BROKEN_OUTPUT = (
     UnitMutant(
         "a rewrite on top of commits that it has not seen",
         (
-            "tests/unit/spark_consumer/sinks/delta/test_data_files.py::test_a_release_that_came_in_between_ends_it_with_a_conflict",
+            "tests/unit/spark_consumer/sinks/delta/direct/test_files.py::test_a_release_that_came_in_between_ends_it_with_a_conflict",
         ),
         ((files, "CommitProperties", _retried),),
     ),
     UnitMutant(
         "rows looked up by a comparison in the types of each file",
         (
-            "tests/unit/spark_consumer/sinks/delta/test_direct_tables.py::test_updates_of_unknown_rows_are_found_by_first_keys_of_any_type",
+            "tests/unit/spark_consumer/sinks/delta/direct/test_table.py::test_updates_of_unknown_rows_are_found_by_first_keys_of_any_type",
         ),
         ((DirectTable, "found", _found_by_filter),),
     ),

@@ -49,7 +49,7 @@ def _ends_anywhere(container: Any) -> Any:
         return
 
 
-_DECODE = "tests/unit/producer/spanner/test_decode.py"
+_DECODE = "tests/unit/producer/spanner/decoding/test_struct_rows.py"
 _KEYS = "tests/unit/producer/translation/test_keys.py"
 _value_pieces = FlatWriter._value_pieces
 
@@ -139,7 +139,7 @@ BROKEN_RECORDS = (
     UnitMutant(
         "an Avro file that was cut taken for a whole one",
         (
-            "tests/unit/producer/datastream/test_formats.py::test_a_file_cut_anywhere_is_noticed_unless_it_ends_between_two_blocks",
+            "tests/unit/producer/datastream/test_damaged_files.py::test_a_file_cut_anywhere_is_noticed_unless_it_ends_between_two_blocks",
         ),
         ((AvroContainer, "__iter__", _ends_anywhere),),
     ),

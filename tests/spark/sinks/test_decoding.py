@@ -12,7 +12,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from tests.simulation.gate_decoding import ChangeReader
 from tests.simulation.tables import KEY
-from tests.spark.sinks.delta.test_direct_way import COLUMNS as EVERY_TYPE
+from tests.spark.sinks.delta.test_both_ways import COLUMNS as EVERY_TYPE
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.errors import SchemaError
 from tidegate.spark_consumer.batch.bad_records import naming_undecodable

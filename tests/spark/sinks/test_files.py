@@ -7,7 +7,7 @@ import pytest
 from pyarrow.parquet import ParquetFile
 
 from tests.datastream_output import STREAM
-from tests.spark.sinks.delta.test_direct_way import history as every_type
+from tests.spark.sinks.delta.test_both_ways import history as every_type
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.listing import all_files, object_folders

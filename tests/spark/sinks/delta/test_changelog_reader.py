@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import deltalake
 import pytest
 
-from tests.spark.sinks.delta.outputs import Output
-from tests.spark.sinks.delta.test_direct_way import history
+from tests.spark.sinks.delta.test_both_ways import history
+from tests.spark.sinks.outputs import Output
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.plan import MergeMirror

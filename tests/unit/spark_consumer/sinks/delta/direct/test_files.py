@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow import parquet
 from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType, TimestampType
 
-from tests.unit.spark_consumer.sinks.delta.delta_building import (
+from tests.unit.spark_consumer.sinks.delta_building import (
     FIRST_MOMENT,
     LAST_MOMENT,
     UTC_US,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from tests.spark.sinks.delta.outputs import HISTORIES, PlainMirror, examples
+from tests.spark.sinks.outputs import HISTORIES, PlainMirror, examples
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.errors import FilteredMirror

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.producer.translation.test_parking import (
+from tests.unit.producer.translation.test_parked_record import (
     DAMAGE,
     DEAD_LETTER,
     LIMIT,

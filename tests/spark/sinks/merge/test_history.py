@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from tests.spark.sinks.delta.outputs import MERGING, Output, examples
+from tests.spark.sinks.outputs import MERGING, Output, examples
 from tests.topics import Change, Topic
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.spark_consumer.errors import FilteredMirror, ForeignChange

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from tests.spark.sinks.delta.outputs import HISTORIES, examples
+from tests.spark.sinks.outputs import HISTORIES, examples
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.errors import FilteredMirror, ForeignChange
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes

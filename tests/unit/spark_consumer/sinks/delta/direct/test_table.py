@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
-from tests.unit.spark_consumer.sinks.delta.delta_building import (
+from tests.unit.spark_consumer.sinks.delta_building import (
     KEYS_OF_TYPE,
     MOMENT,
     by_text,

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.datastream_files import history, json_bytes
-from tests.spark.sinks.delta.test_fold import COLUMNS as FOLD_COLUMNS
-from tests.unit.spark_consumer.sinks.delta.delta_building import created, rows_of
+from tests.spark.sinks.merge.test_fold import COLUMNS as FOLD_COLUMNS
+from tests.unit.spark_consumer.sinks.delta_building import created, rows_of
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.event_records import EventRecords, place_of
 from tidegate.producer.datastream.event_translator import EventTranslator

@@ -46,7 +46,7 @@ from tidegate.spark_consumer.sinks.spark_types import as_nullable, change_type, 
 from tidegate.spark_consumer.sinks.sql import double_quoted, quoted, text_literal
 from tidegate.spark_consumer.sinks.tables import for_each_table
 
-ROOT = Path(__file__).resolve().parents[5]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 # ---------------------------------------------------------------- schemas

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from deltalake.exceptions import DeltaError
 
-from tests.spark.sinks.delta.test_direct_way import FOLDERS, assert_equal, history
+from tests.spark.sinks.delta.test_both_ways import FOLDERS, assert_equal, history
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.direct.table import DirectTable
