@@ -28,7 +28,7 @@ from tidegate.program.spark_versions import DELTA, SPARK_LINES
 from tidegate.program.status_server import Metric
 from tidegate.schemas.errors import ExitCode
 from tidegate.spark_consumer.config import ConsumerConfig, spark_packages
-from tidegate.spark_consumer.kafka_options import (
+from tidegate.spark_consumer.kafka.client_options import (
     JAVA_OPTIONS,
     REFUSED_OPTIONS,
     SHARED_OPTIONS,

@@ -85,8 +85,8 @@ def up(
     Databases, topics and tables are kept in the data folder; the next `up` continues with them.
     """
     # These libraries take seconds to load, and other commands do not need them.
+    from tidegate.local_stack.commands.up import UpFolder, keep_up  # noqa: PLC0415 - heavy imports, for this command only
     from tidegate.local_stack.demo.view import RunView  # noqa: PLC0415 - heavy imports, for this command only
-    from tidegate.local_stack.up import UpFolder, keep_up  # noqa: PLC0415 - heavy imports, for this command only
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -179,7 +179,7 @@ def demo(
             hint="Add --scenario backfill or datastream, or leave it out",
         )
     # These libraries take seconds to load, and other commands do not need them.
-    from tidegate.local_stack.demo.command import prove  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.commands.demo import prove  # noqa: PLC0415 - heavy imports, for this command only
     from tidegate.local_stack.demo.run import DemoOptions  # noqa: PLC0415 - heavy imports, for this command only
 
     stopping = threading.Event()
@@ -223,13 +223,13 @@ def show(
     ] = 20,
 ) -> None:
     """Print the current content of a table's mirror or changelog in Delta."""
-    from tidegate.local_stack.show import (  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.commands.show import (  # noqa: PLC0415 - heavy imports, for this command only
         changelog_rows,
         mirror_rows,
         rows_table,
         wait_for_key,
     )
-    from tidegate.local_stack.up import UpFolder  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.commands.up import UpFolder  # noqa: PLC0415 - heavy imports, for this command only
 
     folder = output or UpFolder(LocalStackConfig.load(data_dir=data_dir).data_dir).output
     read = functools.partial(changelog_rows if changelog else mirror_rows, folder, table)

@@ -21,7 +21,11 @@ from tidegate.schemas.change_schema import (
     TRANSACTIONS_LEFT_OUT,
     UNWATCHED_COLUMNS,
 )
-from tidegate.spark_consumer.kafka_options import REFUSED_OPTIONS, librdkafka_options, refusals
+from tidegate.spark_consumer.kafka.client_options import (
+    REFUSED_OPTIONS,
+    librdkafka_options,
+    refusals,
+)
 
 _MIB = 1024**2
 _VACUUM_HOURS_MIN = 24

@@ -23,10 +23,10 @@ from tidegate.lineage.fleet_view import FleetView
 from tidegate.producer.cli.alone import join, require_no_worker
 from tidegate.producer.cli.environment import Environment, find_environment
 from tidegate.producer.cli.fleet_reader import FleetReader
-from tidegate.producer.cli.parts import prepare
 from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.cli.sole_runs import GapAcceptor, find_gap
 from tidegate.producer.cli.stream_states import Command, require_command
+from tidegate.producer.cli.worker_parts import prepare
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.sole_workers import GapAcceptingWorker
 from tidegate.producer.errors import QueryError

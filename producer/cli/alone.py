@@ -17,7 +17,7 @@ from tidegate.program.kafka_clients import admin_config
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 
 if TYPE_CHECKING:
-    from tidegate.producer.cli.parts import Parts
+    from tidegate.producer.cli.worker_parts import Parts
     from tidegate.producer.config import ProducerConfig
 
 

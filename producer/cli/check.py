@@ -7,7 +7,7 @@ from contextlib import closing
 
 from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.cli.environment import Environment, find_environment
-from tidegate.producer.cli.parts import make_registrar, require_topics
+from tidegate.producer.cli.worker_parts import make_registrar, require_topics
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import DeliveryDenied
 from tidegate.producer.kafka.service_check import (

@@ -21,10 +21,10 @@ from rich.table import Table
 from tidegate.producer.cli.alone import LEAVING_S, join, require_no_worker
 from tidegate.producer.cli.environment import Environment, find_environment
 from tidegate.producer.cli.fleet_reader import FleetReader
-from tidegate.producer.cli.parts import Parts, prepare
 from tidegate.producer.cli.report import Progress, Report, no_progress
 from tidegate.producer.cli.sole_runs import Redriver, put_back_parked
 from tidegate.producer.cli.stream_states import Command, require_command
+from tidegate.producer.cli.worker_parts import Parts, prepare
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.sole_workers import RedrivingWorker
 from tidegate.producer.errors import StreamNotStarted

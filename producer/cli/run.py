@@ -14,8 +14,8 @@ from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.backfill.on_demand import OnDemandStream
 from tidegate.producer.backfill.requests import TableRequests
 from tidegate.producer.cli.environment import find_environment
-from tidegate.producer.cli.parts import Parts, prepare
 from tidegate.producer.cli.stream_settings import filter_of
+from tidegate.producer.cli.worker_parts import Parts, prepare
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
@@ -28,7 +28,7 @@ from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.kafka.backfill_topic import RequestFollower
 from tidegate.producer.observation.faults import ERRORS_PATH, RetriedFaults
-from tidegate.producer.observation.lineage import LineageNotes
+from tidegate.producer.observation.lineage_notes import LineageNotes
 from tidegate.producer.observation.metrics import ProducerMetrics, producer_metrics
 from tidegate.producer.observation.observer import Observer
 from tidegate.producer.ports import ChangeStream, RecordTranslator

@@ -17,7 +17,7 @@ from rich.table import Table
 from tidegate.producer.cli.check import missing_subjects
 from tidegate.producer.cli.clients import kafka_options, schema_registry
 from tidegate.producer.cli.environment import find_environment
-from tidegate.producer.cli.parts import make_registrar, register_progress, register_tables
+from tidegate.producer.cli.worker_parts import make_registrar, register_progress, register_tables
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.program.kafka_clients import list_topics, require_own_prefix

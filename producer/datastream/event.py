@@ -19,6 +19,7 @@ from tidegate.producer.datastream.errors import (
     UnknownReadMethod,
     WrongSchema,
 )
+from tidegate.producer.datastream.event_order import order_key
 from tidegate.producer.datastream.metadata import (
     RecordFields,
     SourceMetadata,
@@ -27,7 +28,6 @@ from tidegate.producer.datastream.metadata import (
     read_record,
     read_text,
 )
-from tidegate.producer.datastream.order_key import order_key
 from tidegate.producer.datastream.read_methods import (
     KNOWN_METHODS,
     ReadKind,

@@ -12,8 +12,8 @@ from typing import Any
 
 from tidegate.producer.datastream.errors import MixedSources
 from tidegate.producer.datastream.event import Event
+from tidegate.producer.datastream.event_order import log_of_mysql
 from tidegate.producer.datastream.metadata import MySqlMetadata
-from tidegate.producer.datastream.order_key import log_of_mysql
 from tidegate.producer.datastream.read_methods import ReadKind, SourceKind
 from tidegate.producer.datastream.unified_types import PayloadField
 from tidegate.producer.description import SourceField, SourceObject

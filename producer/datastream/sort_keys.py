@@ -26,6 +26,13 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tidegate.producer.datastream.errors import Position, SortKeyMismatch
+from tidegate.producer.datastream.event_order import (
+    log_file_number,
+    oracle_record_set,
+    postgresql_lsn,
+    spanner_sequence,
+    sql_server_lsn,
+)
 from tidegate.producer.datastream.metadata import (
     MySqlMetadata,
     OracleMetadata,
@@ -34,13 +41,6 @@ from tidegate.producer.datastream.metadata import (
     SourceMetadata,
     SpannerMetadata,
     SqlServerMetadata,
-)
-from tidegate.producer.datastream.order_key import (
-    log_file_number,
-    oracle_record_set,
-    postgresql_lsn,
-    spanner_sequence,
-    sql_server_lsn,
 )
 from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod
 from tidegate.schemas.instants import US_PER_MS

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.producer.datastream.errors import MissingKeyColumn, MissingSortKey
 from tidegate.producer.datastream.event import Event
-from tidegate.producer.datastream.event_records import table_name
-from tidegate.producer.datastream.metadata import MySqlMetadata
-from tidegate.producer.datastream.order_key import (
+from tidegate.producer.datastream.event_order import (
     gtid_of_log,
     log_of_mysql,
     order_after_log,
     order_after_time,
 )
+from tidegate.producer.datastream.event_records import table_name
+from tidegate.producer.datastream.metadata import MySqlMetadata
 from tidegate.producer.datastream.read_methods import ReadKind, SourceKind
 
 _RANK_SHIFT = 60

@@ -29,7 +29,7 @@ from tidegate.producer.core.events import (
 )
 from tidegate.producer.kafka.admin import retry
 from tidegate.producer.kafka.delivery import Callback, DeliveryReports, RefusedMessage, fault_of
-from tidegate.producer.kafka.partitioner import topic_partition_of
+from tidegate.producer.kafka.murmur2 import topic_partition_of
 from tidegate.producer.kafka.service_check import denied_topics
 from tidegate.producer.messages import MOD_DELETE, PublishableRecord
 from tidegate.program.calls import CallHangs, call_bounded

@@ -14,7 +14,7 @@ from tidegate.schemas.topics import TEMPLATE_DEFAULT, TopicNames
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage, not_as_written
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import BY_KEY, MIRRORS
-from tidegate.spark_consumer.core.files import (
+from tidegate.spark_consumer.core.file_names import (
     ADOPTED_FILE,
     PLANS,
     QUERY_FILE,

@@ -15,7 +15,7 @@ from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.spark_consumer.checkpoint.json_files import JsonStorage
 from tidegate.spark_consumer.core.batch_state import TopicIds
-from tidegate.spark_consumer.core.files import schema_file
+from tidegate.spark_consumer.core.file_names import schema_file
 from tidegate.spark_consumer.core.topic_schemas import (
     TopicSchemas,
     names_of_one,

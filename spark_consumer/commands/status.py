@@ -26,7 +26,7 @@ from tidegate.schemas.topics import TEMPLATE_DEFAULT, TEMPLATE_SETTING, TopicNam
 from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
-from tidegate.spark_consumer.core.files import QUERY_FILE, frontier_file, schema_file
+from tidegate.spark_consumer.core.file_names import QUERY_FILE, frontier_file, schema_file
 from tidegate.spark_consumer.core.part_log import FrontierLog
 from tidegate.spark_consumer.core.proof import html_table
 from tidegate.spark_consumer.sinks.manifest import read_manifest

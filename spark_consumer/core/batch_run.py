@@ -46,7 +46,7 @@ from tidegate.spark_consumer.core.batch_effects import (
 )
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, Segment, State
 from tidegate.spark_consumer.core.conservation import Balance, is_whole, require_whole
-from tidegate.spark_consumer.core.files import frontier_name, list_part, segment_name
+from tidegate.spark_consumer.core.file_names import frontier_name, list_part, segment_name
 from tidegate.spark_consumer.core.gate import Gate
 from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.part_log import FrontierLog

@@ -13,7 +13,11 @@ from typing import Any
 from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.progress import PartitionGap
-from tidegate.spark_consumer.core.files import folder_of, frontiers_of_older_programs, require_known
+from tidegate.spark_consumer.core.file_names import (
+    folder_of,
+    frontiers_of_older_programs,
+    require_known,
+)
 from tidegate.spark_consumer.core.origin_ledger import NOTHING_FOLLOWED, OriginLedger
 from tidegate.spark_consumer.core.part_log import (
     ALL_IN_THE_STATE,

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from tidegate.lineage.frontier import Frontier, FrontierMark
 from tidegate.lineage.subscription import Subscribed
-from tidegate.spark_consumer.core.files import (
+from tidegate.spark_consumer.core.file_names import (
     folder_of,
     frontier_file,
     frontier_folder,

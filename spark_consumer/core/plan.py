@@ -21,7 +21,7 @@ from tidegate.spark_consumer.core.batch_state import (
     end_offsets_to_json,
 )
 from tidegate.spark_consumer.core.cadence import MIRRORS
-from tidegate.spark_consumer.core.files import frontiers_of_older_programs, require_known
+from tidegate.spark_consumer.core.file_names import frontiers_of_older_programs, require_known
 from tidegate.spark_consumer.core.origin_ledger import ALL_AGREE, NO_NEWS, MarkerNews, OriginFaults
 from tidegate.spark_consumer.core.proof import Mismatch
 from tidegate.spark_consumer.core.sums import RowSum, SegmentRead

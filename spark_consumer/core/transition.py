@@ -12,7 +12,7 @@ from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.core.conservation import reads_of
-from tidegate.spark_consumer.core.files import plan_file, segment_file, state_file
+from tidegate.spark_consumer.core.file_names import plan_file, segment_file, state_file
 from tidegate.spark_consumer.core.origin_ledger import OriginLedger
 from tidegate.spark_consumer.core.part_log import ALL_IN_THE_STATE, SegmentList
 from tidegate.spark_consumer.core.plan import (

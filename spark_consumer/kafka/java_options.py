@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidegate.program.tokens import AWS, GOOGLE, NO_LOGIN
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.kafka_options import JAVA_OPTIONS, SHARED_OPTIONS
+from tidegate.spark_consumer.kafka.client_options import JAVA_OPTIONS, SHARED_OPTIONS
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",

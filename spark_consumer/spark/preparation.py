@@ -39,7 +39,7 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.compaction import CompactionLimits
-from tidegate.spark_consumer.core.files import LISTED_FOLDERS, SEGMENTS
+from tidegate.spark_consumer.core.file_names import LISTED_FOLDERS, SEGMENTS
 from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.retention import FirstRecord, require_kept
 from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us

@@ -36,8 +36,8 @@ from tidegate.spark_consumer.config import (
     LOGIN_PACKAGES,
     ConsumerConfig,
 )
+from tidegate.spark_consumer.kafka.client_options import one_sided
 from tidegate.spark_consumer.kafka.java_options import java_options
-from tidegate.spark_consumer.kafka_options import one_sided
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

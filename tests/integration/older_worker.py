@@ -11,7 +11,7 @@ from unittest.mock import patch
 from confluent_kafka import Producer
 
 from tests.simulation.older_programs import OlderTranslator
-from tidegate.producer.cli import main, parts
+from tidegate.producer.cli import main, worker_parts
 from tidegate.producer.kafka import publisher
 from tidegate.schemas.topics import HEADER_ORIGIN
 
@@ -24,7 +24,7 @@ class _OlderProducer(Producer):
 
 if __name__ == "__main__":
     with (
-        patch.object(parts, "Translator", OlderTranslator),
+        patch.object(worker_parts, "Translator", OlderTranslator),
         patch.object(publisher, "Producer", _OlderProducer),
     ):
         main()

@@ -18,7 +18,7 @@ from tests.simulation.gate_rows import DataRow, Segments
 from tests.simulation.history import Manifested, Mirror, Released
 from tests.simulation.losses import Damage, Losses
 from tests.simulation.object_store import ObjectStore, StoreClient
-from tidegate.spark_consumer.core.files import SEGMENTS
+from tidegate.spark_consumer.core.file_names import SEGMENTS
 from tidegate.spark_consumer.core.transition import STATES_KEPT
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest, first_manifest
 

@@ -42,7 +42,7 @@ from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_stat
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.writers import Writers
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.files import PLANS
+from tidegate.spark_consumer.core.file_names import PLANS
 from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import (

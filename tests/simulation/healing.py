@@ -13,7 +13,7 @@ from tidegate.producer.errors import EndedInGap, GapNotAccepted
 from tidegate.producer.memory.broker import Place
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.progress import ControlState, PartitionGap
-from tidegate.spark_consumer.core.files import state_file
+from tidegate.spark_consumer.core.file_names import state_file
 
 _ROUNDS_MAX = 3_000
 _ROUND_US = 40_000

@@ -25,7 +25,7 @@ from tidegate.producer.memory.broker import Entry, Place
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
-from tidegate.spark_consumer.core.files import state_file
+from tidegate.spark_consumer.core.file_names import state_file
 from tidegate.spark_consumer.core.limits import Limits
 
 _LIMITS = Limits(release_rows_max=2, segment_rows_max=2, segments_max=2, compaction_rows_max=6)

@@ -43,7 +43,7 @@ from tidegate.spark_consumer.batch.spark_rows import SparkRows
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.core.files import SEGMENTS
+from tidegate.spark_consumer.core.file_names import SEGMENTS
 from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.sinks.manifest import read_manifest

@@ -20,14 +20,14 @@ from deltalake import write_deltalake
 from rich.console import Console
 
 from tidegate.local_stack import cli, errors
-from tidegate.local_stack import up as module
+from tidegate.local_stack.commands import up as module
+from tidegate.local_stack.commands.show import changelog_rows, mirror_rows, rows_table, wait_for_key
+from tidegate.local_stack.commands.up import Sample, UpFolder, keep_up, sample_snippet
 from tidegate.local_stack.config import LocalStackConfig, load_config
 from tidegate.local_stack.demo.bank import STREAM
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.errors import LocalStackError, PartFailedError
 from tidegate.local_stack.parts.programs import DatabaseName
-from tidegate.local_stack.show import changelog_rows, mirror_rows, rows_table, wait_for_key
-from tidegate.local_stack.up import Sample, UpFolder, keep_up, sample_snippet
 from tidegate.producer.config import ProducerConfig
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import ConsumerConfig

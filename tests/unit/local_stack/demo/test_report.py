@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.local_stack.demo import command as command_module
+from tidegate.local_stack.commands import demo as command_module
+from tidegate.local_stack.commands.demo import prove
 from tidegate.local_stack.demo.bank import Scenario
-from tidegate.local_stack.demo.command import prove
 from tidegate.local_stack.demo.datastream import FilesReport
 from tidegate.local_stack.demo.report import (
     Asked,

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import pytest
 
+from tidegate.local_stack.commands import demo as command_module
+from tidegate.local_stack.commands.demo import run_demo
 from tidegate.local_stack.demo import bank_run as bank_module
-from tidegate.local_stack.demo import command as command_module
 from tidegate.local_stack.demo.bank import Dialect, FilesOf, Scenario, schema_statements
 from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.bank_run import BackfillRun, bank_layout
-from tidegate.local_stack.demo.command import run_demo
 from tidegate.local_stack.demo.conductor import Killer
 from tidegate.local_stack.demo.event_writer import FilesWriter
 from tidegate.local_stack.demo.pipeline import Pipeline, Released

@@ -16,7 +16,6 @@ from tests.unit.producer.cli.conftest import NOWHERE, started
 from tidegate.producer.backfill.read_partition import ReadPartition, read_token
 from tidegate.producer.cli import clients, environment
 from tidegate.producer.cli.environment import find_environment
-from tidegate.producer.cli.parts import Parts
 from tidegate.producer.cli.source import OpenedSource, open_files, open_spanner
 from tidegate.producer.cli.stream_settings import (
     backfill_tables,
@@ -26,6 +25,7 @@ from tidegate.producer.cli.stream_settings import (
     require_mode,
     require_names,
 )
+from tidegate.producer.cli.worker_parts import Parts
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.datastream.table_settings import LaterBackfill, TableSettings
 from tidegate.producer.errors import StreamChangedError

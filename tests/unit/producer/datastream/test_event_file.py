@@ -35,9 +35,9 @@ from tidegate.producer.datastream.errors import (
 )
 from tidegate.producer.datastream.event import ChangeType
 from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.event_order import BACKFILL_KEY
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.listing import all_files, object_folders
-from tidegate.producer.datastream.order_key import BACKFILL_KEY
 from tidegate.producer.datastream.read_methods import ReadKind
 
 REPOSITORY = Path(__file__).resolve().parents[4]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from structlog.testing import capture_logs
 
-from tidegate.producer.cli.parts import RecordedStart
+from tidegate.producer.cli.worker_parts import RecordedStart
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.driver.effect_runner import EffectRunner

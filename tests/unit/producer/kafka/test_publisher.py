@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.kafka import admin as kafka_admin
-from tidegate.producer.kafka import partitioner
+from tidegate.producer.kafka import murmur2 as partitioner
 from tidegate.producer.kafka import publisher as kafka_publisher
 from tidegate.producer.kafka.delivery import DeliveryReports, Refusals, RefusedMessage, fault_of
 from tidegate.producer.kafka.publisher import KafkaPublisher

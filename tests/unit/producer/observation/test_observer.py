@@ -22,9 +22,9 @@ from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.datastream.object_query import FileFigures
 from tidegate.producer.datastream.object_reading import Progress
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRefused
-from tidegate.producer.observation import lineage as lineage_notes
+from tidegate.producer.observation import lineage_notes
 from tidegate.producer.observation.faults import RetriedFaults
-from tidegate.producer.observation.lineage import LineageNotes
+from tidegate.producer.observation.lineage_notes import LineageNotes
 from tidegate.producer.observation.metrics import (
     METRICS,
     CounterName,

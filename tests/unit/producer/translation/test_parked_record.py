@@ -19,7 +19,7 @@ from tests.unit.producer.translation.translation_building import (
     columns_of,
 )
 from tests.unit.producer.translation.translation_building import RECORD as WITH_UNKNOWN_COLUMN
-from tidegate.producer.cli.parts import registered
+from tidegate.producer.cli.worker_parts import registered
 from tidegate.producer.errors import (
     IncompatibleChange,
     MessageTooLarge,

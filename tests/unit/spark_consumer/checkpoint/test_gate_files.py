@@ -29,7 +29,7 @@ from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.store_access import S3Access, S3Credentials
 from tidegate.spark_consumer.checkpoint.whole_files import S3Objects
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
-from tidegate.spark_consumer.core.files import QUERY_FILE
+from tidegate.spark_consumer.core.file_names import QUERY_FILE
 from tidegate.spark_consumer.core.part_log import ALL_IN_THE_STATE, FrontierLog
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.topic_schemas import by_table, full_name, row_columns

@@ -38,7 +38,7 @@ from tidegate.spark_consumer.commands import status as status_module
 from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status, tables_of
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import OutputProof, State
-from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
+from tidegate.spark_consumer.core.file_names import QUERY_FILE, state_file
 from tidegate.spark_consumer.core.part_log import FrontierLog
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch, Verdict
 from tidegate.spark_consumer.core.retention import FirstRecord

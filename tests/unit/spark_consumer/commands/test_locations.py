@@ -13,7 +13,7 @@ from tidegate.spark_consumer.checkpoint.file_systems import FILE_SYSTEMS
 from tidegate.spark_consumer.commands import locations
 from tidegate.spark_consumer.commands.locations import require_locations, require_release
 from tidegate.spark_consumer.config import SPARK_PACKAGES, ConsumerConfig
-from tidegate.spark_consumer.core.files import QUERY_FILE
+from tidegate.spark_consumer.core.file_names import QUERY_FILE
 from tidegate.spark_consumer.sinks.manifest import Manifest, manifest_name
 
 S3 = "s3a://lake/orders"

@@ -34,7 +34,7 @@ from tidegate.spark_consumer.core.batch_effects import (
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import TopicIds
-from tidegate.spark_consumer.core.files import frontier_file
+from tidegate.spark_consumer.core.file_names import frontier_file
 from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.part_log import FrontierLog
 from tidegate.spark_consumer.core.plan import (

@@ -51,7 +51,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     hand_over,
     require_handed,
 )
-from tidegate.spark_consumer.core.files import (
+from tidegate.spark_consumer.core.file_names import (
     segment_file,
 )
 from tidegate.spark_consumer.core.plan import (

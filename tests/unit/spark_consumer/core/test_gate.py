@@ -22,7 +22,7 @@ from tidegate.schemas.progress import (
 )
 from tidegate.spark_consumer.core import transition
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State, TopicIds
-from tidegate.spark_consumer.core.files import (
+from tidegate.spark_consumer.core.file_names import (
     frontier_file,
     plan_file,
     segment_file,

@@ -25,7 +25,7 @@ from tidegate.spark_consumer.core.batch_state import (
     SegmentPart,
     State,
 )
-from tidegate.spark_consumer.core.files import frontier_file, frontier_name
+from tidegate.spark_consumer.core.file_names import frontier_file, frontier_name
 from tidegate.spark_consumer.core.part_log import ALL_IN_THE_STATE, FRONTIER_FORMAT, FrontierLog
 from tidegate.spark_consumer.core.transition import first_kept
 from tidegate.spark_consumer.errors import CheckpointMismatch, NewerCheckpoint

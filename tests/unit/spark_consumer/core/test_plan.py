@@ -18,7 +18,7 @@ from tidegate.spark_consumer.core.batch_state import (
     TopicIds,
 )
 from tidegate.spark_consumer.core.cadence import Cadence, merges_due
-from tidegate.spark_consumer.core.files import (
+from tidegate.spark_consumer.core.file_names import (
     frontier_file,
     number_in,
     plan_file,

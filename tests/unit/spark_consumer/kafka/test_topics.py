@@ -23,9 +23,7 @@ from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.retention import FirstRecord
 from tidegate.spark_consumer.kafka import topics as kafka
-from tidegate.spark_consumer.kafka.java_options import java_options
-from tidegate.spark_consumer.kafka.topics import LiveTopicIds, may_exist
-from tidegate.spark_consumer.kafka_options import (
+from tidegate.spark_consumer.kafka.client_options import (
     JAVA_OPTIONS,
     REFUSED_OPTIONS,
     SHARED_OPTIONS,
@@ -34,6 +32,8 @@ from tidegate.spark_consumer.kafka_options import (
     one_sided,
     refusals,
 )
+from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.kafka.topics import LiveTopicIds, may_exist
 from tidegate.spark_consumer.spark.requirements import login_classes
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))

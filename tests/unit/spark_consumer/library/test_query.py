@@ -16,7 +16,7 @@ from tests.unit.spark_consumer.disk_folder import DiskFolder
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.batch.batch_figures import RecentFigures
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
+from tidegate.spark_consumer.core.file_names import QUERY_FILE, state_file
 from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
 from tidegate.spark_consumer.library.query import QueryFailed, TidegateQuery
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest

@@ -14,8 +14,7 @@ from tidegate.producer.datastream.errors import (
     SortKeyMismatch,
 )
 from tidegate.producer.datastream.event import parse_event
-from tidegate.producer.datastream.metadata import metadata_of
-from tidegate.producer.datastream.order_key import (
+from tidegate.producer.datastream.event_order import (
     BACKFILL_KEY,
     log_file_number,
     oracle_record_set,
@@ -24,6 +23,7 @@ from tidegate.producer.datastream.order_key import (
     spanner_sequence,
     sql_server_lsn,
 )
+from tidegate.producer.datastream.metadata import metadata_of
 from tidegate.producer.datastream.read_methods import SourceKind, read_method_of
 from tidegate.producer.datastream.sort_keys import completed
 from tidegate.schemas.order_key import OrderKey

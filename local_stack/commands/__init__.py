@@ -1,0 +1,1 @@
+"""What each command of `tidegate-local` does that keeps a stack, runs the demo or shows a table."""
