@@ -104,9 +104,10 @@ class Sample:
 
 def sample_snippet(database: DatabaseName, *, output: Path) -> list[str]:
     """Return shell lines that write one row with the official client and wait for it in Delta."""
+    python = shlex.quote(sys.executable)
     return [
         f"export SPANNER_EMULATOR_HOST={database.address} SPANNER_DISABLE_BUILTIN_METRICS=true",
-        f"{sys.executable} - <<'END'",
+        f"{python} - <<'END'",
         "from google.cloud import spanner",
         f'client = spanner.Client(project="{database.project}")',
         f'database = client.instance("{database.instance}").database("{database.database}")',
@@ -117,7 +118,10 @@ def sample_snippet(database: DatabaseName, *, output: Path) -> list[str]:
         '        values=[["my-account", "Me", 42, 0]],',
         "    )",
         "END",
-        f"{sys.executable} -m tidegate.local_stack show {ACCOUNTS} --output {output} \\",
+        (
+            f"{python} -m tidegate.local_stack show {ACCOUNTS} "
+            f"--output {shlex.quote(str(output))} \\"
+        ),
         "    --key my-account",
     ]
 

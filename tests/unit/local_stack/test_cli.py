@@ -84,7 +84,18 @@ def test_the_snippet_is_python_that_writes_one_row():
     program = "\n".join(lines[begin + 1 : lines.index("END")])
     compile(program, "snippet", "exec")
     assert "insert_or_update" in program
-    assert "--output /somewhere/output" in "\n".join(lines)
+    python, *_, key = shlex.split("\n".join(lines[-2:]))
+    assert (python, key) == (sys.executable, "my-account")
+
+
+def test_folders_with_a_space_are_one_word_to_the_shell(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/my python/bin/python")
+    lines = sample_snippet(SAMPLE.database, output=Path("/some where/output"))
+    (started,) = (line for line in lines if line.endswith("<<'END'"))
+    assert shlex.split(started)[0] == "/my python/bin/python"
+    python, *words = shlex.split("\n".join(lines[-2:]))
+    assert python == "/my python/bin/python"
+    assert words[words.index("--output") + 1] == "/some where/output"
 
 
 def test_output_is_found_once_the_first_start_is_complete_and_one_has_it_at_a_time(tmp_path: Path):
