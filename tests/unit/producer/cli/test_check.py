@@ -15,7 +15,7 @@ from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.spanner import checks
 from tidegate.producer.spanner.channel import SpannerChannels
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, UnreachableError
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +68,18 @@ def test_each_system_has_a_line(place):
 
     place.record(started_here(place))
     assert check(place.config())[1].endswith("progress topic bank-progress, epoch epoch-1")
+
+
+def test_a_query_is_tried_with_the_chosen_transport(place, monkeypatch):
+    lines = check(place.config(query_transport="grpc"))
+    assert lines[-1].startswith("query: over grpc, first response after ")
+
+    monkeypatch.setattr(checks, "_TRIAL_NS", 60_000_000_000)
+    monkeypatch.setattr(checks, "_TRIAL_PATIENCE_S", 0.01)
+    for transport in ("h2", "grpc"):
+        with pytest.raises(UnreachableError, match="try the other query_transport") as caught:
+            check(place.config(query_transport=transport))
+        assert caught.value.fields["query_transport"] == transport
 
 
 def test_what_the_kafka_service_lacks_has_a_line_each(place, monkeypatch):
