@@ -1,11 +1,9 @@
-"""Calls of services: given up when they hang, repeated after a rejection, paced by `Retry-After`.
+"""Calls of services: stopped when they hang, repeated after a rejection, paced by `Retry-After`.
 
-librdkafka has calls that wait for an answer without end: after a broker was down, a fence has been
-seen never to return.
-
-A token may be revoked early, a clock may be wrong for a while, and a load balancer that is changed
-may answer 401, 403 or 404 by itself.  A service that accepted calls before is tried again for some
-minutes; one that never did has wrong settings.
+Some calls of librdkafka wait for an answer without end: after a broker was down, fencing has been
+seen never to return.  A token may be revoked early, a clock may be wrong for a while, and a load
+balancer that is being changed may answer 401, 403 or 404 by itself.  A service that accepted calls
+before is tried again for some minutes; for one that never did the settings are wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CallHangs(Exception):  # noqa: N818 - named for what happened; each caller turns it into its own outcome
-    """The call has not returned; its thread goes on waiting."""
+    """The call has not returned; its thread is still waiting."""
 
 
 def call_bounded(call: Callable[[], object], *, within_s: float) -> None:
@@ -52,14 +50,14 @@ def call_bounded(call: Callable[[], object], *, within_s: float) -> None:
 
 _PATIENCE_S = 300.0
 _GAP_S = 120.0
-"""Longer than the pauses between retries: after it another outage begins."""
+"""Longer than the pauses between retries: a rejection after it begins a new outage."""
 
 
 class Rejections:
-    """The rejected calls to one service since the last one that it accepted; thread-safe."""
+    """Rejected calls to one service since the last accepted one; thread-safe."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """Start without a call; `clock_s` is monotonic."""
+        """Start without any call; `clock_s` is monotonic."""
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._was_accepted = False
@@ -74,7 +72,7 @@ class Rejections:
     def reject(self) -> bool:
         """Record a rejected call; return whether to give up.
 
-        That is so if no call was ever accepted, or none for five minutes of attempts.
+        Give up if no call was ever accepted, or if none was for five minutes of attempts.
         """
         with self._lock:
             now_s = self._clock_s()
@@ -85,10 +83,10 @@ class Rejections:
 
 
 RETRY_LATER = frozenset({408, 425, 429})
-"""Statuses below 500 that ask for the same request again, later."""
+"""HTTP statuses below 500 after which the same request may be repeated later."""
 _SERVER_ERRORS = 500
 WAIT_MAX_S = 60.0
-"""A server that asks for more is asked again after this: its answer may be an hour old by then."""
+"""The longest wait: if a server asks for more, its answer may be outdated by then."""
 
 
 def is_temporary(status: int) -> bool:
@@ -97,19 +95,19 @@ def is_temporary(status: int) -> bool:
 
 
 def asked_wait_s(header: str, now: datetime) -> float:
-    """Return the wait that a `Retry-After` asks for, in its two forms, at most a minute.
+    """Return the wait in seconds that a `Retry-After` asks for, at most a minute.
 
-    0 for anything else, and for a time that has passed.
+    Both forms of the header are read; 0 for anything else and for a time in the past.
     """
     text = header.strip()
     if text.isdecimal():
         return min(float(text[:9]), WAIT_MAX_S)
     try:
-        at = parsedate_to_datetime(text)
+        instant = parsedate_to_datetime(text)
     except ValueError:
         return 0.0
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return min(max((at - now).total_seconds(), 0.0), WAIT_MAX_S)
+    instant = instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+    return min(max((instant - now).total_seconds(), 0.0), WAIT_MAX_S)
 
 
 class RetryAfter:
@@ -125,7 +123,7 @@ class RetryAfter:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Wait for nothing yet; `clock_s` is monotonic, `now` is the wall clock."""
+        """Start without a wait; `clock_s` is monotonic, `now` is the wall clock."""
         self._clock_s = clock_s
         self._now = now
         self._sleep = sleep
@@ -140,7 +138,7 @@ class RetryAfter:
             self._sleep(wait_s)
 
     def after_response(self, response: httpx2.Response) -> None:
-        """Remember when the server wants to be asked again, if its answer says so."""
+        """Record when the server accepts the next request, if its answer names a time."""
         if not is_temporary(response.status_code):
             return
         wait_s = asked_wait_s(response.headers.get("Retry-After", ""), self._now())

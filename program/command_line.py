@@ -1,7 +1,7 @@
-"""How every program's command line starts and ends: `--version`, extras, exit codes.
+"""The start and the end of every program's command line: `--version`, extras, exit codes.
 
-Exit codes are those of `schemas.errors.ExitCode`.
-Standard output is for a program's answers, or for the log of `run`; errors go to standard error.
+Exit codes are those of `schemas.errors.ExitCode`.  Standard output is for a program's answers, or
+for the log of `run`; errors go to standard error.
 """
 
 from __future__ import annotations

@@ -19,7 +19,10 @@ class Extra:
     modules: tuple[str, ...]
 
     def require(self) -> None:
-        """Raise ConfigError with what to type if a module is missing; imports no module."""
+        """Raise ConfigError with the command to install the extra if a module is missing.
+
+        Imports no module.
+        """
         missing = [name for name in self.modules if not is_installed(name)]
         if missing:
             raise ConfigError(

@@ -1,7 +1,7 @@
-"""Whether a `java` can run the installed Spark, Kafka and the registry.
+"""Finds a `java` that can run the installed Spark, Kafka and the registry.
 
-Each minor version of Spark supports Java up to another release (`spark_versions`): Spark 4.0
-and 4.1 fail on 24 and later.  Some systems have a `java` that only prints where to get one, so a
+Each minor version of Spark supports Java up to another release (`spark_versions`): Spark 4.0 and
+4.1 fail on 24 and later.  Some systems have a `java` that only prints where to get one, so a
 program has to print its version.
 
 Standard library only: `dev` uses this module before anything is installed.
@@ -33,7 +33,7 @@ QUICK_START = (
 """Options of a Java that runs Spark for minutes: without its second compiler the first release
 takes half the time, and a run of minutes does not win that back."""
 
-# A first start from a cold disk takes a second or two; a hanging stub must not hang us.
+# A first start from a cold disk takes a second or two; a stub that hangs must not block us.
 PROBE_DEADLINE_S = 20.0
 
 _VERSION = re.compile(r'version "(?P<first>\d+)(?:\.(?P<second>\d+))?')
@@ -88,18 +88,19 @@ def probe(program: Path) -> Java | None:
 def require_java(environ: Mapping[str, str] | None = None) -> Java:
     """Return the Java that Spark would start: that of JAVA_HOME, or the first on the path.
 
-    Raises ConfigError with what to type if there is none, or one that Spark does not run on.
+    Raises ConfigError, with the command to install one, if there is none or Spark does not run on
+    it.
     """
     environ = os.environ if environ is None else environ
     home = environ.get("JAVA_HOME")
-    found = f"{home}/bin/java" if home else shutil.which("java", path=environ.get("PATH", ""))
-    java = probe(Path(found)) if found else None
+    path = f"{home}/bin/java" if home else shutil.which("java", path=environ.get("PATH", ""))
+    java = probe(Path(path)) if path else None
     if java is not None and java.is_accepted:
         return java
     if java is not None:
-        fault = f"{found} is Java {java.major}"
-    elif found:
-        fault = f"{found} does not run" + (" (JAVA_HOME names its folder)" if home else "")
+        fault = f"{path} is Java {java.major}"
+    elif path:
+        fault = f"{path} does not run" + (" (JAVA_HOME names its folder)" if home else "")
     else:
         fault = "no java is on the path, and JAVA_HOME is not set"
     raise ConfigError(

@@ -1,4 +1,4 @@
-"""Kafka clients made from settings: their log, a probe, and reading from the beginning."""
+"""Kafka clients made from settings: their log, a probe, and reads from the beginning."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _INTERVAL_S = 60.0
 
 
 class KafkaClientLog:
-    """What confluent-kafka's option `logger` takes: at most one line per kind and interval.
+    """The `logger` of confluent-kafka clients: at most one line per kind and interval.
 
-    librdkafka reports a broker that is down several times a second, for every connection.
-    A kind is librdkafka's facility, such as `FAIL` or `SSL`; the next line of a kind says how many
-    were left out.  One object serves all clients of a process, from any thread.
+    librdkafka reports a broker that is down several times a second, for every connection.  A kind
+    is librdkafka's facility, such as `FAIL` or `SSL`; the next line of a kind gives the number of
+    lines left out.  One object serves all clients of a process, from any thread.
     """
 
     def __init__(
@@ -63,10 +63,11 @@ _CALL_S = 1.0
 
 
 def make_client(kind: Callable[[dict[str, Any]], _Client], config: Mapping[str, Any]) -> _Client:
-    """Return a client; raises ConfigError with what librdkafka rejects about its options.
+    """Return a client.
 
-    Values are left out of the text, because any of them may be a secret.  Raises UnreachableError
-    where a login needs a token and there is none.
+    Raises ConfigError with the options that librdkafka rejects; their values are left out of the
+    text, because any of them may be a secret.  Raises UnreachableError if a login needs a token and
+    there is none.
     """
     if isinstance(tokens := config.get("oauth_cb"), KafkaTokens):
         tokens.prepare()
@@ -87,12 +88,12 @@ def make_client(kind: Callable[[dict[str, Any]], _Client], config: Mapping[str, 
 def admin_config(
     bootstrap_servers: str, options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return an admin client's options: it writes no lines, since its calls raise their errors.
+    """Return an admin client's options, without a log: its calls raise their errors.
 
-    A logger is left out: lines for it would pile up, as nothing polls an admin client.
+    A `logger` is removed: its lines would pile up, because nothing polls an admin client.
     """
-    given = {name: value for name, value in (options or {}).items() if name != "logger"}
-    return {**given, "bootstrap.servers": bootstrap_servers, "log_level": 0}
+    base_options = {name: value for name, value in (options or {}).items() if name != "logger"}
+    return {**base_options, "bootstrap.servers": bootstrap_servers, "log_level": 0}
 
 
 def list_topics(
@@ -102,7 +103,7 @@ def list_topics(
     timeout_s: float = _PROBE_S,
     now: Callable[[], float] = time.monotonic,
 ) -> frozenset[str]:
-    """Return the topics that this principal may see; blocks for `timeout_s` at most.
+    """Return the topics that this principal may see; blocks for at most `timeout_s`.
 
     Raises ConfigError for a login, TLS settings or options that the broker or client rejects, and
     UnreachableError if no broker answers.
@@ -117,7 +118,7 @@ def list_topics(
         try:
             return frozenset(client.list_topics(timeout=min(_CALL_S, timeout_s)).topics)
         except KafkaException as error:
-            client.poll(0)  # hands over what it has reported
+            client.poll(0)  # passes on the errors that it has reported
             if now() >= give_up_at or any(map(is_decisive, reported)):
                 raise kafka_failure(
                     error.args[0], bootstrap_servers=bootstrap_servers, reported=reported
@@ -125,7 +126,7 @@ def list_topics(
 
 
 def require_own_prefix(names: TopicNames, topics: Iterable[str]) -> None:
-    """Raise ConfigError if a stream exists whose data topics could be taken for this one's."""
+    """Raise ConfigError if another stream's data topics could be confused with this stream's."""
     overlapping = names.overlapping(topics)
     if overlapping:
         message = f"prefix: {names.prefix!r} and the prefix of another stream continue each other"
@@ -154,11 +155,9 @@ def consume_from_beginning(
     """Return a consumer of committed records, which reports each end that it reaches.
 
     An offset that is no longer in the log is reported as an error (`kafka_errors.OUT_OF_RANGE`);
-    reading never begins again by itself.
-
-    `client_group` only names the client: the group is neither joined nor committed to.  `sizes` are
-    the client's options for how much it fetches and holds.  Blocks and raises as
-    `assign_beginnings`.
+    the consumer never restarts from the beginning by itself.  `client_group` only names the client:
+    it neither joins the group nor commits to it.  `sizes` are the client's options for fetch and
+    buffer sizes.  Blocks and raises as `assign_beginnings` does.
     """
     consumer = make_client(
         Consumer,
@@ -182,10 +181,10 @@ def consume_from_beginning(
 
 
 def assign_beginnings(consumer: Consumer, topic: str, numbers: Iterable[int]) -> None:
-    """Let a consumer begin where topic partitions begin.
+    """Assign topic partitions to a consumer from their beginnings.
 
-    Blocks until that is known.  Raises ConfigError if Kafka denies access, and UnreachableError if
-    no leader says so within half a minute.
+    Blocks until their first offsets are known.  Raises ConfigError if Kafka denies access, and
+    UnreachableError if no leader answers within half a minute.
     """
     give_up_at = time.monotonic() + _PATIENCE_S
     consumer.assign(
@@ -199,19 +198,25 @@ def assign_beginnings(consumer: Consumer, topic: str, numbers: Iterable[int]) ->
 def _beginning(consumer: Consumer, topic: str, number: int, give_up_at: float) -> int:
     """Return the first offset of a topic partition.
 
-    The client is not left to find it by `OFFSET_BEGINNING`: where a leader does not know yet a
-    topic that was just created, it gives up and reports the offset as one that the log lacks.
+    The client does not find it by `OFFSET_BEGINNING`: if a leader does not yet know a new topic,
+    the client gives up and reports the offset as out of range.
     """
     while True:
         failure: KafkaError = KafkaError(KafkaError._TIMED_OUT, "no answer")  # noqa: SLF001 - a public constant
         try:
-            found = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ANSWER_S)
+            offsets = consumer.get_watermark_offsets(
+                TopicPartition(topic, number), timeout=_ANSWER_S
+            )
         except KafkaException as error:
-            found, failure = None, error.args[0]
-        if found is not None:
-            return int(found[0])
+            offsets, failure = None, error.args[0]
+        if offsets is not None:
+            return int(offsets[0])
         reports = [message.error() for message in consumer.consume(_REPORTS_MAX, 0.0)]
-        reported = [one for one in reports if one is not None and one.code() != GROUP_DENIED]
+        reported = [
+            error_or_none
+            for error_or_none in reports
+            if error_or_none is not None and error_or_none.code() != GROUP_DENIED
+        ]
         is_final = is_denied(failure) or any(map(is_decisive, reported))
         if is_final or time.monotonic() >= give_up_at:
             raise kafka_failure(failure, attempt=f"cannot read topic {topic}", reported=reported)
@@ -219,10 +224,10 @@ def _beginning(consumer: Consumer, topic: str, number: int, give_up_at: float) -
 
 
 def listed_offset(answer: ListOffsetsResultInfo) -> int:
-    """Return the offset; -1 where Kafka has none for the time that was asked for.
+    """Return the offset; -1 if Kafka has none for the requested time.
 
-    Raises KafkaException for an answer without an offset, as librdkafka 2.16 gives it, without an
-    error, while a broker that was killed starts again.
+    Raises KafkaException for an answer without an offset: librdkafka 2.16 returns it, without an
+    error, while a broker that was killed restarts.
     """
     if answer.offset == OFFSET_INVALID:
         raise KafkaException(

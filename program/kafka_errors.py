@@ -1,4 +1,4 @@
-"""librdkafka's error codes as Tidegate's errors, each with the fix that fits."""
+"""Translates librdkafka's error codes to Tidegate's errors, each with its fix."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from confluent_kafka import KafkaError
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public constant
-"""The code of what a consumer reports at the end of a topic partition; no failure."""
+"""The code that a consumer reports at the end of a topic partition; not a failure."""
 
 FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)  # noqa: SLF001 - its public constant
-"""The codes of a transactional producer that another one with its id has replaced."""
+"""The codes of a transactional producer that another producer with its id has replaced."""
 
 GROUP_DENIED = KafkaError.GROUP_AUTHORIZATION_FAILED
-"""The code for a group that the principal may not use: a failure for members of it only."""
+"""The code for a group that the principal may not use: a failure only for members of it."""
 
 OUT_OF_RANGE = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - librdkafka's own codes; the constants are public
     KafkaError._LOG_TRUNCATION,  # noqa: SLF001 - the client's name
     KafkaError.OFFSET_OUT_OF_RANGE,
 )
-"""The codes for an offset that is to be read next and is not in the log."""
+"""The codes for a next offset that is not in the log."""
 
 _TLS = (KafkaError._SSL,)  # noqa: SLF001 - librdkafka's own codes; the constants are public
 _LOGIN = (
@@ -45,11 +45,11 @@ _UNSUPPORTED = (
 )
 _NO_SUCH_HOST = (KafkaError._RESOLVE,)  # noqa: SLF001 - the client's name
 _INTERRUPTED = "handshake failed: Local: "
-"""In the text about a login that the end of the connection has interrupted: the cause is local."""
+"""Part of the text about a login that the end of the connection interrupted: the cause is local."""
 _TOKENLESS = "Failed to acquire SASL OAUTHBEARER token"
-"""In librdkafka's text where a login has failed before any broker was asked."""
+"""Part of librdkafka's text for a login that failed before any broker was asked."""
 _TLS_MISMATCH = ("SSL handshake failed", "security.protocol")
-"""In librdkafka's texts about a listener that hangs up: on TLS, and on a client without it."""
+"""Parts of librdkafka's texts for a listener that hangs up: on TLS, and on a client without TLS."""
 
 
 def kafka_failure(
@@ -59,12 +59,13 @@ def kafka_failure(
     attempt: str = "",
     reported: Iterable[KafkaError] = (),
 ) -> ConfigError | UnreachableError:
-    """Return what a failed call means, and what to do.
+    """Return the error for a failed call, with its meaning and its fix.
 
-    `attempt` says what was tried, as in "cannot read the group's offsets"; `reported` are what the
-    client has passed to its error callback: often the cause of a call that merely timed out.
+    `attempt` names the call, as in "cannot read the group's offsets"; `reported` are the errors
+    that the client has passed to its error callback, which are often the cause of a call that timed
+    out.
     """
-    cause = next((one for one in (error, *reported) if is_decisive(one)), error)
+    cause = next((candidate for candidate in (error, *reported) if is_decisive(candidate)), error)
     fields = {"bootstrap_servers": bootstrap_servers} if bootstrap_servers else {}
     head = f"{attempt}: " if attempt else ""
     code = cause.code()
@@ -103,32 +104,32 @@ def kafka_failure(
 
 
 def is_decisive(error: KafkaError) -> bool:
-    """Whether an error says by itself what to change, so that a start need not wait longer.
+    """Whether an error alone shows what to change, so that a start need not wait longer.
 
-    Not for a program that runs: a broker that restarts gives some of these errors for a moment.
+    Only at the start of a program: a broker that restarts gives some of these errors for a moment.
     """
     is_known = error.code() in (*_DENIED, *_NO_SUCH_HOST)
     return is_known or _is_login(error) or _is_without_token(error) or _is_tls(error)
 
 
 def is_denied(error: KafkaError) -> bool:
-    """Whether an ACL is missing, which no retry can change."""
+    """Whether an ACL is missing, which no retry fixes."""
     return error.code() in _DENIED
 
 
 def is_unsupported(error: KafkaError) -> bool:
-    """Whether a service that is not Apache's broker lacks a request, which no retry can change."""
+    """Whether a service other than Apache Kafka's broker lacks a request, which no retry fixes."""
     return error.code() in _UNSUPPORTED
 
 
 def _is_login(error: KafkaError) -> bool:
-    """Whether the broker has rejected a login; one that leaves in the middle has not."""
+    """Whether the broker has rejected a login; a broker that leaves during a login has not."""
     is_other = _INTERRUPTED in error.str() or _is_without_token(error)
     return error.code() in _LOGIN and not is_other
 
 
 def _is_without_token(error: KafkaError) -> bool:
-    """Whether a login failed because what issues its tokens did."""
+    """Whether a login failed because its source of tokens failed."""
     return _TOKENLESS in error.str()
 
 

@@ -1,7 +1,7 @@
-"""Log lines: one event a line, for people, as JSON, or as Cloud Logging reads JSON.
+"""Log lines, one event a line: for people, as JSON, or as JSON for Cloud Logging.
 
 A command that prints an answer logs to standard error, `run` to standard output: collectors of
-containers, Google's among them, take a line of standard error for an error.
+containers, such as Google's, treat a line on standard error as an error.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ LogFormat = Literal["", "console", "json", "gcp"]
 
 
 class LogSettings(Protocol):
-    """The settings that decide on log lines."""
+    """The settings of the log."""
 
     @property
     def log_level(self) -> LogLevel:
-        """The least severe level that is written."""
+        """The lowest severity that is written."""
 
     @property
     def log_format(self) -> LogFormat:
-        """The form of a line; empty: by what the stream is."""
+        """The format of a line; empty: chosen by the kind of the stream."""
 
 
 def start_log(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Write log lines from now on, to standard error unless a stream is given."""
+    """Start writing log lines, to standard error unless a stream is given."""
     target = stream or sys.stderr
     structlog.configure(
         processors=[
@@ -50,9 +50,9 @@ def start_log(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def start_log_of_run(settings: LogSettings) -> None:
-    """Write log lines to standard output, with one for an error that ends the process or a thread.
+    """Start writing log lines to standard output, also for an error that ends a process or thread.
 
-    In the form for people such an error stays a traceback on standard error.
+    In the format for people such an error stays a traceback on standard error.
     """
     start_log(settings, sys.stdout)
     if _form(settings, sys.stdout) != "console":
@@ -86,7 +86,7 @@ _FORMS = {"console": _for_people, "json": _as_json, "gcp": _for_cloud_logging}
 def _name_for_cloud_logging(
     _: object, __: str, line: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Name fields as Cloud Logging does; Error Reporting groups by the traceback in `stack_trace`.
+    """Rename fields for Cloud Logging; Error Reporting groups errors by `stack_trace`.
 
     The names are those of Google's pages "Structured logging" and "Format a log entry to report
     error events".

@@ -1,11 +1,10 @@
-"""Memory of a program that moves records: Python's garbage collector, and glibc's allocator.
+"""Settings for the memory of a program that moves records: garbage collector and glibc allocator.
 
-Records are freed by their reference counts.  The collector looks for cycles only, and by default
-after every 700 new objects, which took a quarter of a worker's CPU time under load.
-
-A large message is copied several times while it is read.  glibc keeps freed blocks below others in
-use for good, so a process that receives large messages grows beyond its data.  With another
-allocator nothing is returned.
+Records are freed by their reference counts.  The collector only looks for cycles, by default after
+every 700 new objects, which took a quarter of a worker's CPU time under load.  A large message is
+copied several times while it is read. glibc keeps freed blocks that are below used ones, so a
+process that receives large messages grows beyond its data.  With another allocator no memory is
+returned.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _NEW_OBJECTS = 50_000
 
 
 def collect_rarely() -> None:
-    """Leave all objects that exist now to the end of the process, and look for cycles less often.
+    """Exempt all existing objects from garbage collection, and collect less often.
 
     Call it once, when the program has started.  Cycles that are made later are still collected.
     """
@@ -39,7 +38,7 @@ def _glibc() -> Any:
 
 
 def return_freed_memory() -> None:
-    """Return every page that holds freed blocks only; takes milliseconds, without Python's lock."""
+    """Return every page that holds only freed blocks; takes milliseconds, without Python's lock."""
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)

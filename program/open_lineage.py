@@ -1,7 +1,7 @@
-"""OpenLineage events of a run: one at its start, one a minute at most, one at its end.
+"""OpenLineage events of a run: one at its start, at most one a minute, one at its end.
 
-openlineage-python decides by its own configuration where events go.  They are sent by a thread: a
-backend that fails or hangs neither stops nor slows the run, and costs events only.
+openlineage-python's own configuration decides where events go.  A thread sends them: a backend that
+fails or hangs neither stops nor slows the run; only events are lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BUCKETS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
 class Dataset:
     """A table, a topic or a folder, by OpenLineage's naming; `fields` are names and types.
 
-    `rows_of` is what its rows are counted by; empty: they are not counted.
+    `rows_of` is the key under which its rows are counted; empty: they are not counted.
     """
 
     namespace: str
@@ -44,12 +44,12 @@ class Dataset:
 
 
 Datasets: TypeAlias = tuple[tuple[Dataset, ...], tuple[Dataset, ...]]
-"""What a run reads, and what it writes."""
+"""The inputs and the outputs of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """One event; `rows` are those since the run's start, and times are in microseconds."""
+    """One event; `rows` are counted since the run's start, and times are in microseconds."""
 
     kind: Literal["START", "RUNNING", "COMPLETE", "FAIL"]
     at_us: int
@@ -60,7 +60,7 @@ class RunEvent:
 
 
 class RunReport:
-    """The events of one run: it decides when there is one, and knows no clock."""
+    """The events of one run: decides when an event is due; has no clock."""
 
     def __init__(self) -> None:
         """Start with nothing reported."""
@@ -73,7 +73,7 @@ class RunReport:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there was a START."""
+        """Whether START was reported."""
         return self._sent_at_us is not None
 
     def start(self, now_us: int) -> RunEvent:
@@ -89,23 +89,23 @@ class RunReport:
         schemas: Collection[Hashable],
         datasets: Callable[[], Datasets],
     ) -> RunEvent | None:
-        """Take rows that came since the last call; return an event if one is due.
+        """Add the rows since the last call; return an event if one is due.
 
-        One is due a minute after the last one, and at once for one of `schemas` that is new.
-        `datasets` is asked only then; those of earlier events stay.
+        An event is due a minute after the last one, and at once for a new entry of `schemas`.
+        `datasets` is called only then; datasets of earlier events stay.
         """
         self._rows.update(rows)
         self._watermark_us = watermark_us
         is_due = self._sent_at_us is None or now_us >= self._sent_at_us + _INTERVAL_US
         if not is_due and self._schemas.issuperset(schemas):
             return None
-        for known, now in zip((self._inputs, self._outputs), datasets(), strict=True):
-            known.update({(one.namespace, one.name): one for one in now})
+        for former, current in zip((self._inputs, self._outputs), datasets(), strict=True):
+            former.update({(dataset.namespace, dataset.name): dataset for dataset in current})
         self._schemas.update(schemas)
         return self._event("RUNNING", now_us)
 
     def end(self, now_us: int, *, error: str = "") -> RunEvent:
-        """Return the last event; `error` is the class of what made the run fail."""
+        """Return the last event; `error` is the class of the error that ended the run, if any."""
         return self._event("FAIL" if error else "COMPLETE", now_us, error)
 
     def _event(
@@ -143,10 +143,10 @@ _log = structlog.get_logger()
 
 
 class LineageSender:
-    """Passes events to `emit` in a thread; of more than a few that wait, the oldest are dropped."""
+    """Passes events to `emit` in a thread; the oldest are dropped while more than a few wait."""
 
     def __init__(self, emit: Callable[[RunEvent], None], *, close_s: float = _CLOSE_S) -> None:
-        """Start the thread; `close` waits for it for `close_s` seconds at most."""
+        """Start the thread; `close` waits for it for at most `close_s` seconds."""
         self._emit = emit
         self._close_s = close_s
         self._waiting: queue.Queue[RunEvent | None] = queue.Queue(_QUEUED_MAX)
@@ -155,7 +155,7 @@ class LineageSender:
         self._thread.start()
 
     def send(self, event: RunEvent | None) -> None:
-        """Return at once."""
+        """Queue an event; never blocks."""
         while True:
             try:
                 self._waiting.put_nowait(event)
@@ -168,7 +168,7 @@ class LineageSender:
                 return
 
     def close(self) -> None:
-        """Wait for what is left to be sent, for some seconds at most."""
+        """Wait until the queued events are sent, for a few seconds at most."""
         self.send(None)
         self._thread.join(self._close_s)
 
@@ -190,13 +190,13 @@ class RunLineage:
     def __init__(
         self, sender: LineageSender, *, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000
     ) -> None:
-        """Report nothing before `begin`."""
+        """Report no events before `begin`."""
         self._sender = sender
         self._clock_us = clock_us
         self._report = RunReport()
 
     def begin(self) -> None:
-        """Send START, the first time."""
+        """Send START at the first call."""
         if not self._report.has_begun:
             self._sender.send(self._report.start(self._clock_us()))
 
@@ -208,7 +208,7 @@ class RunLineage:
         schemas: Collection[Hashable],
         datasets: Callable[[], Datasets],
     ) -> None:
-        """Note progress, as `RunReport.progress`, and send an event if one is due."""
+        """Record progress, as `RunReport.progress` does, and send an event if one is due."""
         try:
             event = self._report.progress(
                 self._clock_us(),
@@ -224,16 +224,16 @@ class RunLineage:
             self._sender.send(event)
 
     def end(self, *, error: str = "") -> None:
-        """Send the last event, if there was a first one."""
+        """Send the last event, if START was sent."""
         if self._report.has_begun:
             self._sender.send(self._report.end(self._clock_us(), error=error))
 
 
 @contextmanager
 def reported(settings: StreamSettings, *, program: str) -> Iterator[RunLineage | None]:
-    """Yield what events are sent by, None if the settings do not ask for them; then end the run.
+    """Yield the sender of events, None if the settings do not ask for it; then end the run.
 
-    Raises ConfigError if openlineage-python is missing, or its configuration is.
+    Raises ConfigError if openlineage-python or its configuration is missing.
     """
     if not settings.openlineage:
         yield None
@@ -268,7 +268,7 @@ def _client() -> Any:
     from openlineage.client.event_v2 import set_producer  # noqa: PLC0415
 
     set_producer(_PRODUCER)
-    # Without handlers of the program's own, its lines would be among ours.
+    # Without handlers of its own, its lines would be in the program's log.
     logging.getLogger("openlineage").addHandler(logging.NullHandler())
     try:
         client = OpenLineageClient()
@@ -289,7 +289,7 @@ def _client() -> Any:
 
 
 def _built(event: RunEvent, *, run_id: str, namespace: str, job: str) -> Any:
-    """Return an event as OpenLineage's client has it."""
+    """Return an event as an object of OpenLineage's client."""
     from openlineage.client import event_v2 as v2  # noqa: PLC0415
     from openlineage.client.facet_v2 import (  # noqa: PLC0415
         error_message_run,
@@ -313,36 +313,41 @@ def _built(event: RunEvent, *, run_id: str, namespace: str, job: str) -> Any:
         run=v2.Run(runId=run_id, facets=facets),
         job=v2.Job(namespace=namespace, name=job, facets={"jobType": kind}),
         producer=_PRODUCER,
-        inputs=[v2.InputDataset(one.namespace, one.name, facets=_schema(one)) for one in inputs],
-        outputs=[_output(one, event.rows) for one in outputs],
+        inputs=[
+            v2.InputDataset(dataset.namespace, dataset.name, facets=_schema(dataset))
+            for dataset in inputs
+        ],
+        outputs=[_output(dataset, event.rows) for dataset in outputs],
     )
 
 
 def _progress(watermark_us: int) -> Any:
-    """Return our own facet: up to which commit time the run has written everything."""
+    """Return Tidegate's facet: the commit time up to which the run has written everything."""
     from openlineage.client.generated.base import RunFacet  # noqa: PLC0415
 
     return RunFacet().with_additional_properties(watermark=format_rfc3339(watermark_us * NS_PER_US))
 
 
-def _schema(one: Dataset) -> dict[str, Any]:
+def _schema(dataset: Dataset) -> dict[str, Any]:
     from openlineage.client.facet_v2 import schema_dataset as schema  # noqa: PLC0415
 
-    if not one.fields:
+    if not dataset.fields:
         return {}
     fields = [
         schema.SchemaDatasetFacetFields(name=name, type=kind, ordinal_position=place)
-        for place, (name, kind) in enumerate(one.fields, start=1)
+        for place, (name, kind) in enumerate(dataset.fields, start=1)
     ]
     return {"schema": schema.SchemaDatasetFacet(fields=fields)}
 
 
-def _output(one: Dataset, rows: Mapping[str, int]) -> Any:
+def _output(dataset: Dataset, rows: Mapping[str, int]) -> Any:
     from openlineage.client.event_v2 import OutputDataset  # noqa: PLC0415
     from openlineage.client.facet_v2 import (  # noqa: PLC0415
         output_statistics_output_dataset as statistics,
     )
 
-    counted = statistics.OutputStatisticsOutputDatasetFacet(rowCount=rows.get(one.rows_of, 0))
-    facets: dict[str, Any] = {"outputStatistics": counted} if one.rows_of else {}
-    return OutputDataset(one.namespace, one.name, facets=_schema(one), outputFacets=facets)
+    counted = statistics.OutputStatisticsOutputDatasetFacet(rowCount=rows.get(dataset.rows_of, 0))
+    facets: dict[str, Any] = {"outputStatistics": counted} if dataset.rows_of else {}
+    return OutputDataset(
+        dataset.namespace, dataset.name, facets=_schema(dataset), outputFacets=facets
+    )

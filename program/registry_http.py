@@ -25,15 +25,16 @@ from tidegate.schemas.registry import RegisteredSchema
 REJECTED = frozenset({401, 403})
 _FORBIDDEN = 403
 _NO_ERROR_CODE = -1
-"""Confluent's client has it for an answer that is not the registry's JSON."""
+"""Confluent's client sets it for an answer that is not the registry's JSON."""
 
 
 class RegistryAccess:
     """Accepted and rejected calls of one client; thread-safe.
 
-    A rejected call that was accepted before is tried again for some minutes; one that never was is
-    an error of the settings.  Reads and writes are counted apart: a registry may allow all reads.
-    A 403 that the registry itself gives concerns a subject, any other rejection concerns all.
+    A rejected call to a place that accepted calls before is tried again for some minutes; otherwise
+    the settings are wrong.  Reads and writes are counted separately: a registry may allow all
+    reads.  A 403 from the registry itself concerns a subject, any other rejection concerns all
+    subjects.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class RegistryAccess:
 
 
 def is_foreign(error: SchemaRegistryError) -> bool:
-    """Whether an answer has no error code of a registry: a proxy may have given it."""
+    """Whether an answer has no error code of a registry: a proxy may have sent it."""
     return error.error_code in (None, _NO_ERROR_CODE)
 
 
@@ -70,7 +71,7 @@ _NOT_FOUND = 404
 _OVERTAKEN_PAUSE_S = 0.1
 _REDIRECTS = 300
 _FINAL_ERRORS = 500
-"""Statuses below it, and not those of `is_temporary`, are the registry's final answer."""
+"""The registry's final answers: statuses below this one, except those of `is_temporary`."""
 _TIMEOUT_S = 10.0
 _NUMBERS = frozenset({"max.retries", "retries.max.wait.ms", "retries.wait.ms", "timeout"})
 _READ_ONLY = 42205
@@ -96,7 +97,7 @@ class HttpSchemaRegistry:
         self._is_bearer = any(name.startswith("bearer.") for name in options)
         self._has_credentials = self._is_bearer or bool(options.get("basic.auth.user.info"))
         try:
-            # The client's own default is to wait for an answer without end.
+            # By default the client waits for an answer without end.
             self._client = SchemaRegistryClient(
                 {"url": url, "timeout": _TIMEOUT_S, **_typed(options)}
             )
@@ -112,10 +113,10 @@ class HttpSchemaRegistry:
         self.schema = lru_cache(maxsize=None)(self._fetch)
 
     def require_reachable(self) -> None:
-        """Raise unless a registry answers at the URL.
+        """Raise an error unless a registry answers at the URL.
 
-        UnreachableError if nothing answers; ConfigError if it rejects the credentials, or if what
-        answers is not a registry's API.
+        UnreachableError if nothing answers; ConfigError if it rejects the credentials, or if the
+        answer is not a registry's API.
         """
         try:
             subjects = self._client.get_subjects()
@@ -133,16 +134,16 @@ class HttpSchemaRegistry:
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Return the id of a schema under a subject, registering it if it is new."""
         registered = Schema(json.dumps(schema), "AVRO")
-        # The client does not ask again for what it has registered, though its subject may have been
-        # deleted since, or been made again with another version of the same number.
+        # The client does not repeat a registration that it remembers, though the subject may since
+        # have been deleted, or re-created with another version of the same number.
         self._client.clear_caches()
         for _ in range(_ATTEMPTS_MAX):
             try:
                 schema_id = int(self._client.register_schema(subject, registered))
-            except Exception as error:  # the client passes its HTTP library's errors on
-                found = self._registered_meanwhile(subject, registered, error)
-                if found is not None:
-                    return found
+            except Exception as error:  # the client passes on the errors of its HTTP library
+                registered_id = self._registered_meanwhile(subject, registered, error)
+                if registered_id is not None:
+                    return registered_id
                 if _is_forbidden(error):
                     raise self._not_allowed("register a version of", subject, error) from error
                 if not self._was_overtaken(subject, registered, error):
@@ -205,17 +206,18 @@ class HttpSchemaRegistry:
 
     def _version(self, subject: str, number: int) -> RegisteredSchema:
         try:
-            # The client keeps it: a version never changes while its subject exists.
-            found = self._client.get_version(subject, number)
+            # The client caches it: a version never changes while its subject exists.
+            version = self._client.get_version(subject, number)
             self._access.accept(subject)
-            schema = _parsed(found.schema.schema_str)
-            # Another program's may be of Protobuf: a version of a subject, and no contract of ours.
-            return RegisteredSchema(int(found.schema_id or 0), {} if schema is None else schema)
+            schema = _parsed(version.schema.schema_str)
+            # Another program's version may be of Protobuf: a version of a subject, but not of this
+            # contract.
+            return RegisteredSchema(int(version.schema_id or 0), {} if schema is None else schema)
         except Exception as error:
             raise self._translate(error, subject=subject, version=number) from error
 
     def _if_found(self, call: Callable[[str], _Answer], subject: str) -> _Answer | None:
-        """Return what the registry answers about a subject; None if there is nothing."""
+        """Return the registry's answer about a subject; None if the subject is missing."""
         try:
             answer = call(subject)
             self._access.accept(subject)
@@ -226,7 +228,7 @@ class HttpSchemaRegistry:
         return answer
 
     def _registered_meanwhile(self, subject: str, schema: Schema, error: Exception) -> int | None:
-        """Return the id of a schema that was rejected because another worker was quicker.
+        """Return the id of a schema whose registration failed because another worker was quicker.
 
         Apicurio answers 409 to the slower of two that register the same schema at once, as it does
         to a schema that is not compatible; only looking it up distinguishes the two.
@@ -241,7 +243,7 @@ class HttpSchemaRegistry:
             raise self._translate(reason, subject=subject) from reason
 
     def _was_overtaken(self, subject: str, schema: Schema, error: Exception) -> bool:
-        """Whether a schema was rejected though it is compatible with the versions there are now.
+        """Whether a schema was rejected though it is compatible with the present versions.
 
         Apicurio answers 409 also to the slower of two that register different versions at once, and
         for a moment may not find the one that it has just accepted.
@@ -252,7 +254,7 @@ class HttpSchemaRegistry:
             return self._client.test_compatibility(subject, schema)
         except Exception as reason:
             if isinstance(reason, SchemaRegistryError) and not _may_pass(reason):
-                # No version, so none that the schema could be incompatible with.
+                # There is no version that the schema could be incompatible with.
                 return _is_missing(reason)
             raise self._translate(reason, subject=subject) from reason
 
@@ -275,7 +277,7 @@ class HttpSchemaRegistry:
         return schema
 
     def _not_allowed(self, what: str, subject: str, error: Exception) -> TidegateError:
-        """Return the error for a change that a user who may read is not allowed to make."""
+        """Return the error for a change that the registry does not allow a user who may read."""
         passing = self._passing(error, subject, writes=True)
         if passing is not None:
             return passing
@@ -290,7 +292,7 @@ class HttpSchemaRegistry:
         if not isinstance(error, SchemaRegistryError) or error.http_status_code not in REJECTED:
             return None
         provider = self._client._rest_client.bearer_field_provider  # noqa: SLF001 - as above
-        # The next call gets a new one.
+        # The next call gets another token.
         if hasattr(provider, "fetch_token"):
             provider.token = ""
         elif self._tokens is not None:
@@ -346,21 +348,21 @@ class HttpSchemaRegistry:
 
 
 def _parsed(text: str | None) -> dict[str, Any] | None:
-    """Return a schema as an object, also one without fields (`"string"`); None if it is not JSON.
+    """Return a schema as an object, even without fields (`"string"`); None if it is not JSON.
 
     Raises ValueError for an answer without a schema.
     """
     if not text:
         raise ValueError("the answer has no schema")
     try:
-        found = json.loads(text)
+        schema = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else {"type": found}
+    return schema if isinstance(schema, dict) else {"type": schema}
 
 
 def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with numbers where the client takes numbers; settings are text."""
+    """Return the options with numbers where the client expects them; settings are text."""
     return {
         name: float(value) if name in _NUMBERS and isinstance(value, str) else value
         for name, value in options.items()
@@ -368,7 +370,7 @@ def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refused_options(error: Exception, options: Mapping[str, Any]) -> ConfigError:
-    """Return the error for options that the client refuses; its text may hold their values."""
+    """Return the error for options that the client rejects; its text may contain their values."""
     cause = f"{type(error).__name__}: {error}"
     for value in options.values():
         cause = cause.replace(str(value), "…") if value else cause
@@ -378,7 +380,7 @@ def _refused_options(error: Exception, options: Mapping[str, Any]) -> ConfigErro
 
 
 def _said(error: Exception) -> str:
-    """Return what answered, cut: it may be a page."""
+    """Return the text of an answer, cut: it may be a page."""
     return str(error)[:_ANSWER_CHARACTERS_MAX]
 
 
@@ -389,7 +391,7 @@ def _is_forbidden(error: Exception) -> bool:
 
 
 def _is_missing(error: Exception) -> bool:
-    """Whether the registry says that it has no such thing; a proxy's page says nothing of it."""
+    """Whether the registry itself, not a proxy, answers that something does not exist."""
     return (
         isinstance(error, SchemaRegistryError)
         and error.http_status_code == _NOT_FOUND

@@ -42,7 +42,7 @@ class InvalidSettings(ConfigError):  # noqa: N818 - named for what was found
 
 
 class _Environment(EnvSettingsSource):
-    """Environment variables; text that is not JSON is left to validation, which reports it."""
+    """Environment variables; text that is not JSON is passed on to validation, which reports it."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         try:
@@ -60,7 +60,7 @@ class Settings(BaseSettings):
     help_command: ClassVar[str]
     """The command that lists every setting."""
     list_separators: ClassVar[Mapping[str, str]] = {}
-    """What separates the entries of settings that are lists; a file may have them as arrays."""
+    """The separators of settings that are lists; in a file they may be arrays."""
     panels: ClassVar[Mapping[str, str]] = {}
     """The headings of `--help`, in their order, each with the names of its settings."""
 
@@ -70,31 +70,33 @@ class Settings(BaseSettings):
 
         Raises InvalidSettings with every fault, or ConfigError for a file that cannot be read.
         """
-        given = {name: value for name, value in flags.items() if value is not None}
+        given_flags = {name: value for name, value in flags.items() if value is not None}
         faults = _unknown_variables(cls)
         try:
-            # pydantic-settings' own TOML source takes a file that is missing for an empty one, and
-            # does not translate syntax errors.
+            # pydantic-settings' own TOML source treats a missing file as an empty one, and does not
+            # translate syntax errors.
             in_file = {} if file is None else _read(file)
-            values = _merged(in_file, _Environment(cls)(), given)
-            known = {
+            values = _merged(in_file, _Environment(cls)(), given_flags)
+            accepted = {
                 name: _as_text(value, cls.list_separators[name])
                 if name in cls.list_separators
                 else value
                 for name, value in values.items()
                 if name in cls.model_fields
             }
-            # Not left to pydantic: the constructor has further parameters, such as `_env_file`.
+            # Checked before pydantic: the constructor has further parameters, such as `_env_file`.
             faults += [
                 f"{name}: unknown setting{_suggestion(name, cls.model_fields)}"
                 for name in values
-                if name not in known
+                if name not in accepted
             ]
-            settings = cls(**known)
+            settings = cls(**accepted)
         except ValidationError as error:
             faults += [_fault(cls, entry) for entry in error.errors(include_input=False)]
         except UnicodeEncodeError:  # a validator's text has quoted it
-            faults += [f"{name}: is not UTF-8" for name, one in known.items() if not _is_text(one)]
+            faults += [
+                f"{name}: is not UTF-8" for name, value in accepted.items() if not _is_text(value)
+            ]
         except RecursionError:
             faults.append("config: tables are nested too deeply")
         else:
@@ -111,7 +113,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Construct from arguments alone: `load` is what reads file and environment."""
+        """Construct from arguments alone: `load` reads the file and the environment."""
         return (init_settings,)
 
 
@@ -121,7 +123,7 @@ def variable_of(settings: type[Settings], name: str) -> str:
 
 
 def has_flag(field: FieldInfo) -> bool:
-    """Return whether a setting has a flag: all but tables and secrets.
+    """Return whether a setting has a flag: all but tables and secrets have one.
 
     Other users of a machine can read command lines.
     """
@@ -129,7 +131,7 @@ def has_flag(field: FieldInfo) -> bool:
 
 
 def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables in one, the later before the earlier, tables within them likewise."""
+    """Return one table in which later tables override earlier ones, nested tables included."""
     merged: dict[str, Any] = {}
     for table in tables:
         for name, value in table.items():
@@ -142,11 +144,11 @@ def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(value: object, separator: str) -> object:
-    """Return an array of texts as one text, in tables too; leave what is wrong to validation."""
+    """Return an array of texts as one text, also in tables; validation reports other values."""
     match value:
         case Mapping():
-            return {name: _as_text(one, separator) for name, one in value.items()}
-        case list() if all(isinstance(one, str) and separator not in one for one in value):
+            return {name: _as_text(item, separator) for name, item in value.items()}
+        case list() if all(isinstance(item, str) and separator not in item for item in value):
             return separator.join(value)
         case _:
             return value
@@ -169,12 +171,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _unknown_variables(settings: type[Settings]) -> list[str]:
     """Return a fault for each variable with the prefix that is not a setting."""
-    known = {variable_of(settings, name) for name in settings.model_fields}
+    variables = {variable_of(settings, name) for name in settings.model_fields}
     # In lower case, as pydantic-settings compares: a variable is read, or it is a fault.
-    read = {name.lower() for name in known}
+    read = {name.lower() for name in variables}
     prefix = variable_of(settings, "").lower()
     return [
-        f"{name}: unknown setting{_suggestion(name.upper(), known)} (in the environment)"
+        f"{name}: unknown setting{_suggestion(name.upper(), variables)} (in the environment)"
         for name in sorted(os.environ)
         if name.lower().startswith(prefix) and name.lower() not in read
     ]
@@ -204,13 +206,13 @@ def _fault(settings: type[Settings], entry: Any) -> str:
             return f"{name}: {text}" if name else text
 
 
-def _suggestion(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+def _suggestion(name: str, names: Any) -> str:
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value can be written; a variable may hold any bytes."""
+    """Whether a value can be encoded as UTF-8; a variable may hold any bytes."""
     try:
         str(value).encode()
     except UnicodeEncodeError:

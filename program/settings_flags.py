@@ -33,7 +33,7 @@ def with_settings(
 ) -> Callable[[_Command], _Command]:
     """Give a Typer command `--config` and one option per setting, in place of its `settings`.
 
-    The command is called once the settings are loaded and `log` has started their log.
+    The command is called once the settings are loaded and `log` has started the log.
     """
 
     def decorate(command: _Command) -> _Command:
@@ -41,10 +41,10 @@ def with_settings(
 
         @functools.wraps(command)
         def run(config: Path | None = None, **options: Any) -> None:
-            given = {parameter.name: options.pop(parameter.name) for parameter in own}
+            arguments = {parameter.name: options.pop(parameter.name) for parameter in own}
             loaded = settings.load(config, **options)
             log(loaded)
-            command(loaded, **given)
+            command(loaded, **arguments)
 
         file = inspect.Parameter(
             "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile
@@ -60,7 +60,7 @@ def with_flags(
 ) -> Callable[[_Command], _Command]:
     """Give a Typer command one option per setting (or those in `only`) in place of its `**flags`.
 
-    An option that is not given is None, which `Settings.load` takes as such.
+    An option that is not given is None, as `Settings.load` expects.
     """
 
     def decorate(command: _Command) -> _Command:
@@ -106,7 +106,7 @@ def _options(settings: type[Settings], *, only: Collection[str] | None) -> list[
 
 
 def _annotation(field: FieldInfo, *, panel: str | None) -> Any:
-    # Choices stay text: their faults are reported together with all others.
+    # Choices stay text: `Settings.load` reports their faults together with all others.
     kind: Any = field.annotation if field.annotation in (int, float, Path) else str
     is_shown = field.default not in (PydanticUndefined, "", None)
     default = f" Default: {field.default}." if is_shown else ""
@@ -117,7 +117,7 @@ def _annotation(field: FieldInfo, *, panel: str | None) -> Any:
 
 
 def _choices(field: FieldInfo) -> str | None:
-    """Return the values that a flag takes, where they are few; None for any others."""
+    """Return the values that a flag accepts, if there are few; otherwise None."""
     if field.annotation is bool:
         return "true|false"
     if get_origin(field.annotation) is Literal:

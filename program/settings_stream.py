@@ -1,7 +1,7 @@
 """The settings that producer and consumer share, with their checks.
 
 Options of the Kafka client have librdkafka's names; the consumer takes Java's too.  A program
-rejects those that its guarantees rest on: `owned_kafka_options`.
+rejects the options that its guarantees depend on: `owned_kafka_options`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TEMPLATE_DEFAULT, TopicNames
 
 _INSTEAD = {"url": "registry_url", "basic.auth.user.info": "registry_user_info"}
-"""Options of the registry's client that have an own setting."""
+"""Options of the registry's client that have their own setting."""
 
 _LOGINS = ("sasl.mechanism*", "sasl.username", "sasl.password", "sasl.oauthbearer.*", "oauth_cb")
-"""Options of librdkafka that log in otherwise than `kafka_login` does."""
+"""Options of librdkafka for a login other than `kafka_login`."""
 _WITH_SASL = ("SASL_SSL", "SASL_PLAINTEXT")
 _BEARER = "bearer.auth."
 _BEARER_FIELDS = frozenset({f"{_BEARER}logical.cluster", f"{_BEARER}identity.pool.id"})
-"""What a registry asks for in addition to a token."""
+"""Options for a registry that needs more than a token."""
 
 KAFKA_PANEL = "bootstrap_servers kafka_login registry_url registry_login prefix topic_template"
 LOG_PANEL = "log_level log_format openlineage metrics_host metrics_port"
@@ -72,7 +72,7 @@ class StreamSettings(Settings):
     """Addresses and credentials of Kafka and the registry, and the prefix of the stream."""
 
     owned_kafka_options: ClassVar[frozenset[str]]
-    """Options of the Kafka client that the program sets itself; `*` stands for any text."""
+    """Options of the Kafka client that the program sets itself; `*` matches any text."""
     list_separators: ClassVar[Mapping[str, str]] = {"bootstrap_servers": ","}
     panels: ClassVar[Mapping[str, str]] = {
         "Kafka": KAFKA_PANEL,
@@ -146,7 +146,7 @@ class StreamSettings(Settings):
     @field_validator("kafka_options", "registry_options", mode="before")
     @classmethod
     def _flatten(cls, value: object) -> object:
-        """Take `sasl.password = …` without quotes, which TOML reads as a table, and numbers."""
+        """Accept `sasl.password = …` without quotes, which TOML reads as a table, and numbers."""
         return dict(flat_options(value)) if isinstance(value, Mapping) else value
 
     @field_validator("kafka_options")
@@ -174,9 +174,11 @@ class StreamSettings(Settings):
     @model_validator(mode="after")
     def _check_logins(self) -> Self:
         if self.kafka_login != NO_LOGIN:
-            others = [n for n in self.kafka_options if any(fnmatchcase(n, one) for one in _LOGINS)]
-            if others:
-                names = ", ".join(sorted(others))
+            login_options = [
+                n for n in self.kafka_options if any(fnmatchcase(n, login) for login in _LOGINS)
+            ]
+            if login_options:
+                names = ", ".join(sorted(login_options))
                 raise ValueError(f"kafka_login: {names} in kafka_options is another login")
             protocol = self.kafka_options.get("security.protocol")
             if protocol and protocol.get_secret_value().upper() not in _WITH_SASL:
@@ -184,11 +186,13 @@ class StreamSettings(Settings):
                 raise ValueError(f"{text} {' or '.join(_WITH_SASL)}")
         if self.registry_login != NO_LOGIN:
             options = self.registry_options.keys() - _BEARER_FIELDS
-            others = [name for name in options if name.startswith(_BEARER)]
+            login_options = [name for name in options if name.startswith(_BEARER)]
             if self.registry_user_info.get_secret_value():
-                others.append("registry_user_info")
-            if others:
-                raise ValueError(f"registry_login: {', '.join(sorted(others))} is another login")
+                login_options.append("registry_user_info")
+            if login_options:
+                raise ValueError(
+                    f"registry_login: {', '.join(sorted(login_options))} is another login"
+                )
         return self
 
     @model_validator(mode="after")
@@ -209,11 +213,11 @@ class StreamSettings(Settings):
         return {name: value.get_secret_value() for name, value in self.kafka_options.items()}
 
     def librdkafka_options(self) -> dict[str, str]:
-        """The part of `kafka_options` that is for librdkafka, in plain text."""
+        """The part of `kafka_options` for librdkafka, in plain text."""
         return self.given_kafka_options()
 
     def kafka_client_options(self) -> dict[str, Any]:
-        """The further options of librdkafka's clients, with the login."""
+        """All further options of librdkafka's clients, including the login."""
         options: dict[str, Any] = self.librdkafka_options()
         if self.kafka_login == NO_LOGIN:
             return options
@@ -222,8 +226,10 @@ class StreamSettings(Settings):
         return {"security.protocol": "SASL_SSL", **options, **login}
 
     def registry_client_options(self) -> dict[str, Any]:
-        """The registry client's further options in plain text, for that client only."""
-        options = {name: one.get_secret_value() for name, one in self.registry_options.items()}
+        """The further options of the registry client in plain text, for that client only."""
+        options = {
+            name: secret.get_secret_value() for name, secret in self.registry_options.items()
+        }
         if self.registry_login != NO_LOGIN:
             fields = {name: options.pop(name) for name in _BEARER_FIELDS & options.keys()}
             return {
@@ -237,16 +243,16 @@ class StreamSettings(Settings):
 
 
 def flat_options(table: Mapping[str, Any], head: str = "") -> list[tuple[str, object]]:
-    """Return options by their dotted names; numbers and truth values as text."""
-    found: list[tuple[str, object]] = []
+    """Return options by their dotted names; numbers and truth values become text."""
+    options: list[tuple[str, object]] = []
     for name, value in table.items():
         match value:
             case Mapping():
-                found += flat_options(value, f"{head}{name}.")
+                options += flat_options(value, f"{head}{name}.")
             case bool():
-                found.append((head + name, str(value).lower()))
+                options.append((head + name, str(value).lower()))
             case int() | float():
-                found.append((head + name, str(value)))
+                options.append((head + name, str(value)))
             case _:
-                found.append((head + name, value))
-    return found
+                options.append((head + name, value))
+    return options

@@ -1,4 +1,4 @@
-"""The versions of Spark that Tidegate runs on, and what belongs to each of them.
+"""The versions of Spark that Tidegate runs on, and the other parts for each of them.
 
 The only place with these versions: packages, error texts, the local stack's jars and the page
 docs/reference/versions.md follow from `SPARK_LINES`.
@@ -18,33 +18,33 @@ from tidegate.schemas.errors import ConfigError
 
 SCALA = "2.13"
 DELTA = "4.4.0"
-"""Delta Lake: its jars are built for each minor version of Spark, its Python part is one."""
+"""Delta Lake: its Python part has one version, its jars are built for each minor Spark."""
 
 DELTA_PYTHON = f"delta-spark=={DELTA}"
 
 
 @dataclass(frozen=True, slots=True)
 class SparkLine:
-    """A minor version of Spark, with the other parts that were tested together with it.
+    """A minor version of Spark, with the versions of other parts that were tested with it.
 
-    Some patch versions of a part are not in Maven's repository; each here was fetched from it.
+    Some patch versions of a part are not in Maven's repository; each of these was fetched from it.
     """
 
     minor: str
-    """Such as `4.0`."""
+    """The minor version, such as `4.0`."""
     pyspark: str
-    """The patch version that the tests run with."""
+    """The patch version that the tests use."""
     kafka: str
     """Version of `spark-sql-kafka-0-10`, and of its token provider."""
     avro: str
     """Version of `spark-avro`."""
     kafka_clients: str
-    """Kafka's Java client, which `spark-sql-kafka-0-10` brings."""
+    """Version of Kafka's Java client, which `spark-sql-kafka-0-10` brings."""
     commons_pool: str
     iceberg: str
     """Version of `iceberg-spark-runtime`; empty: Iceberg has no runtime for this Spark."""
     hadoop: str
-    """The Hadoop that Spark is built with, and so the version of `hadoop-aws` for `s3a://`."""
+    """The version of Hadoop that Spark is built with, which `hadoop-aws` needs for `s3a://`."""
     java_max: int
     """The newest Java that this Spark supports."""
     python_max: str
@@ -61,7 +61,7 @@ class SparkLine:
 
     @property
     def iceberg_packages(self) -> str:
-        """What the Iceberg sinks need in addition; empty where there is no such package."""
+        """Further packages of the Iceberg sinks; empty if there are none for this Spark."""
         if not self.iceberg:
             return ""
         return f"org.apache.iceberg:iceberg-spark-runtime-{self.minor}_{SCALA}:{self.iceberg}"
@@ -105,7 +105,7 @@ SPARK_LINES = (
         python_max="3.14",
     ),
 )
-"""In ascending order.  The first one is that of requirements/ and of the images."""
+"""In ascending order.  The first one is used in requirements/ and in the images."""
 
 SUPPORTED = ", ".join(line.minor for line in SPARK_LINES[:-1]) + f" or {SPARK_LINES[-1].minor}"
 
@@ -116,21 +116,21 @@ _VERSION_LINE = re.compile(r"^__version__[^=]*=\s*[\"']([^\"']+)", re.MULTILINE)
 def line_of(version: str) -> SparkLine:
     """Return the line of a version of Spark, such as `4.1.2` or `4.1.1-amzn-0`.
 
-    The parts of the nearest line serve a version that the table does not have: `require_supported`
-    refuses one that is too old.
+    A version that is not in the table uses the nearest line; `require_supported` rejects versions
+    that are too old.
     """
-    wanted = _minor(version)
-    lines = [line for line in SPARK_LINES if _minor(line.minor) <= wanted]
+    number = _minor(version)
+    lines = [line for line in SPARK_LINES if _minor(line.minor) <= number]
     return lines[-1] if lines else SPARK_LINES[0]
 
 
 def is_newer(version: str) -> bool:
-    """Whether a version of Spark came after all that Tidegate was tested with."""
+    """Whether a version of Spark is newer than all that Tidegate was tested with."""
     return _minor(version) > _minor(SPARK_LINES[-1].minor)
 
 
 def require_supported(version: str) -> None:
-    """Raise ConfigError for a version of Spark before the first of the table."""
+    """Raise ConfigError for a version of Spark before the first one of the table."""
     if _minor(version) < _minor(SPARK_LINES[0].minor):
         raise ConfigError(
             f"Spark {version} is not supported: the sinks need functions of Spark 4.0",
@@ -160,7 +160,7 @@ def installed_version() -> str:
 
 
 def installed_line() -> SparkLine:
-    """Return the line of the installed pyspark; that of requirements/ if there is none."""
+    """Return the line of the installed pyspark; without pyspark, the line of requirements/."""
     version = installed_version()
     return line_of(version) if version else SPARK_LINES[0]
 

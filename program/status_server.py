@@ -40,7 +40,7 @@ _STALLED_AFTER_S = 180.0
 
 
 class Health:
-    """Written by the main loop, read by any thread.
+    """The state of a process: written by the main loop, read by any thread.
 
     A process is alive while its loop steps; it is ready from `set_ready` to `set_not_ready`.
     """
@@ -59,24 +59,24 @@ class Health:
         self._warning = ""
 
     def step(self) -> None:
-        """Note that the loop has come round."""
+        """Record that the loop completed a step."""
         self._stepped_at = self._clock()
 
     def set_ready(self) -> None:
-        """The process does its work from now on."""
+        """Mark the process as ready."""
         self._not_ready = ""
 
     def set_not_ready(self, reason: str) -> None:
-        """The process waits; `reason` is shown to probes."""
+        """Mark the process as not ready; probes show `reason`."""
         self._not_ready = reason
 
     def set_warning(self, text: str) -> None:
-        """Show a text to those who ask whether the process is ready; empty takes it back."""
+        """Set a warning that the readiness page shows; an empty text removes it."""
         self._warning = text
 
     @property
     def warning(self) -> str:
-        """What an operator should look at although the process is ready; empty for nothing."""
+        """A warning for the operator while the process is ready; empty if there is none."""
         return self._warning
 
     @property
@@ -96,12 +96,12 @@ GaugeName = TypeVar("GaugeName", bound=str)
 HistogramName = TypeVar("HistogramName", bound=str)
 
 _BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600)
-"""Upper bounds of a histogram's buckets: from a stream that keeps up to one that catches up."""
+"""Upper bounds of a histogram's buckets: from a stream that keeps up to one in a catch-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, by its name as a scrape shows it but for the program's prefix."""
+    """One metric, by its name in a scrape without the program's prefix."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -113,8 +113,8 @@ class Metrics(Generic[CounterName, GaugeName, HistogramName]):
     """The metrics of one program, with those of its process and its build.
 
     The type arguments are the literal names of counters, gauges and histograms, so that a name that
-    is not defined fails the type check.  A histogram is of seconds.  Every object has a registry of
-    its own.  Safe to use from several threads.
+    is not defined fails the type check.  Histograms are in seconds.  Every object has its own
+    registry.  Safe to use from several threads.
     """
 
     def __init__(self, prefix: str, definitions: Iterable[Metric]) -> None:
@@ -149,11 +149,11 @@ class Metrics(Generic[CounterName, GaugeName, HistogramName]):
         (gauge.labels(**labels) if labels else gauge).set(value)
 
     def follow(self, name: GaugeName, value: Callable[[], float]) -> None:
-        """Ask `value` for the gauge at each scrape, from any thread; `set` has no effect then."""
+        """Call `value` for the gauge at each scrape, from any thread; `set` then has no effect."""
         self._gauges[name].set_function(value)
 
     def observe(self, name: HistogramName, seconds: float) -> None:
-        """Count a duration in a histogram; one below 0, of clocks that differ, as 0."""
+        """Add a duration to a histogram; a negative one, from clocks that differ, counts as 0."""
         self._histograms[name].observe(max(seconds, 0.0))
 
 
@@ -162,7 +162,7 @@ _JSON = ("Content-Type", "application/json")
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread per request: a client that sends nothing must not hold up a probe."""
+    """One thread per request: a client that sends nothing must not block a probe."""
 
     daemon_threads = True
 
@@ -175,7 +175,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Handler(WSGIRequestHandler):
-    """Requests that are not written to the program's log."""
+    """Requests, which are not written to the program's log."""
 
     timeout = 10.0
 
@@ -184,7 +184,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class StatusServer:
-    """Serves from its thread until it is closed."""
+    """An HTTP server in its own thread, until it is closed."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class StatusServer:
         health: Health,
         pages: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """Start to serve; port 0 takes a free one.  Raises ConfigError for a port that is taken.
+        """Start to serve; port 0 selects a free one.  Raises ConfigError for a port in use.
 
         `pages` return JSON, by their paths; any thread may call them.
         """
@@ -222,7 +222,7 @@ class StatusServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which the server listens."""
         return self._server.server_port
 
     def close(self) -> None:
@@ -257,8 +257,8 @@ class StatusServer:
                 start_response("200 OK", [_JSON])
                 return [_line(self._pages[path]())]
             case _:
-                known = ", ".join(["/metrics", *self._pages, "/healthz"])
-                status, text = "404 Not Found", f"try {known} or /readyz"
+                pages = ", ".join(["/metrics", *self._pages, "/healthz"])
+                status, text = "404 Not Found", f"try {pages} or /readyz"
         start_response(status, [_TEXT])
         return [_line(text)]
 
@@ -279,7 +279,7 @@ def serve_status(
 
 
 def _line(text: str) -> bytes:
-    """Return a line in UTF-8; what has none, such as a byte of a name, is escaped as in JSON."""
+    """Return a line in UTF-8; characters without UTF-8, such as a byte of a name, are escaped."""
     return f"{text}\n".encode(errors="backslashreplace")
 
 

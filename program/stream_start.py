@@ -22,7 +22,7 @@ _PATIENCE_S = 30.0
 _POLL_S = 0.5
 _BATCH_MAX = 100
 _ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
-"""With any number of slots: the checksum of an empty token is 0."""
+"""The slot of the root with any number of slots: the checksum of an empty token is 0."""
 
 
 def recorded_filters(
@@ -46,7 +46,7 @@ def recorded_start(
     options: Mapping[str, Any],
     schema_of: Callable[[int], Mapping[str, Any]],
 ) -> StreamStarted | None:
-    """Return the first `StreamStarted` of a progress topic that exists; None before there is one.
+    """Return the first `StreamStarted` of an existing progress topic; None if there is none yet.
 
     Blocks for seconds; joins no group, and needs no right to one.  Raises ConfigError if Kafka
     denies access, UnreadableProgress for a record that cannot be decoded, and UnreachableError if
@@ -87,11 +87,11 @@ def recorded_start(
 def require_topic_names(
     settings: StreamSettings, schema_of: Callable[[int], Mapping[str, Any]]
 ) -> None:
-    """Raise ConfigError for a stream that was begun with another `topic_template`.
+    """Raise ConfigError for a stream that was started with another `topic_template`.
 
-    Its data topics would be taken for those of somebody else: nothing would be read of them, and
-    nothing removed.  The progress topic exists; a stream that has not begun passes.  Raises what
-    `recorded_filters` raises.
+    Otherwise its data topics would be treated as foreign ones: neither read nor removed.  The
+    progress topic exists; a stream that has not started passes.  Raises the errors of
+    `recorded_filters`.
     """
     names = settings.topic_names
     filters = recorded_filters(

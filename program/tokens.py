@@ -1,10 +1,10 @@
-"""Tokens that expire: kept while they are valid, and renewed before they expire.
+"""Tokens that expire: cached while they are valid, and renewed before they expire.
 
 A source that fails does no harm while the last token is valid.  After that each use raises an error
-that says so; nothing waits longer than one call of the source may take.
+that says so; no call waits longer than one call of the source.
 
-A source is Google's or AWS's credentials, or a function of the program.  It takes no arguments and
-returns a token, or raises.  The libraries are optional, and loaded for the first token.
+A source is Google's or AWS's credentials, or a function of the user, which takes no arguments and
+returns a token or raises.  The libraries are optional, and are loaded for the first token.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from tidegate.schemas.errors import ConfigError, TidegateError, UnreachableError
 
 _WITHIN_S = 20.0
 _RENEWED_AT = 0.5
-"""The share of a token's remaining time after which the source is called again.  Below the 0.8 at
-which librdkafka and Java's client do: a client that asks then gets a newer one."""
+"""The share of a token's remaining time after which the source is called again.
+
+Below 0.8, at which librdkafka and Java's client renew: a client that asks then gets a newer token.
+"""
 _PAUSE_S = 1.0
-"""Between two calls of a source that failed or returned the same token again."""
+"""The pause between two calls of a source that failed or returned the same token again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token, the time at which it expires in Unix seconds, and whose it is."""
+    """A bearer token, the time at which it expires in Unix seconds, and its principal."""
 
     value: str = field(repr=False)
     expires_at_s: float
@@ -56,25 +58,25 @@ class FreshTokens:
         within_s: float = _WITHIN_S,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Fetch nothing yet; `setting` begins the texts of errors, `now_s` is the wall clock."""
+        """Start without a token; `setting` begins error texts, `now_s` is the wall clock."""
         self._fetch = fetch
         self._setting = setting
         self._within_s = within_s
         self._now_s = now_s
         self._lock = threading.Lock()
-        self._kept: Token | None = None
+        self._token: Token | None = None
         self._renew_at_s = float("-inf")
 
     def token(self) -> Token:
-        """Return a token that is valid; may call the source, and blocks until that has ended.
+        """Return a valid token; may call the source, and then blocks until the call has ended.
 
-        Raises UnreachableError if there is none, and ConfigError for a source that cannot work.
+        Raises UnreachableError if there is no token, and ConfigError for a source that cannot work.
         """
-        kept = self._kept
-        is_valid = kept is not None and self._now_s() < kept.expires_at_s
+        token = self._token
+        is_valid = token is not None and self._now_s() < token.expires_at_s
         if not self._lock.acquire(blocking=not is_valid):
-            if kept is not None:
-                return kept  # another thread is asking for the next one
+            if token is not None:
+                return token  # another thread is asking for the next one
             self._lock.acquire()
         try:
             return self._current()
@@ -82,46 +84,46 @@ class FreshTokens:
             self._lock.release()
 
     def drop(self) -> None:
-        """Call the source for the next token: the present one was rejected."""
+        """Discard the current token, because it was rejected; the next use calls the source."""
         with self._lock:
             self._renew_at_s = float("-inf")
-            self._kept = None
+            self._token = None
 
     def _current(self) -> Token:
-        """Return the token that is kept, or the next one; for the thread that holds the lock."""
-        if self._kept is not None and self._now_s() < self._renew_at_s:
-            return self._kept
+        """Return the current token or a new one; the caller holds the lock."""
+        if self._token is not None and self._now_s() < self._renew_at_s:
+            return self._token
         try:
             fresh = self._fetched()
         except TidegateError as error:
             now_s = self._now_s()
-            if self._kept is None or now_s >= self._kept.expires_at_s:
+            if self._token is None or now_s >= self._token.expires_at_s:
                 raise
-            self._renew_at_s = min(now_s + _PAUSE_S, self._kept.expires_at_s)
-            valid_for_s = round(self._kept.expires_at_s - now_s)
+            self._renew_at_s = min(now_s + _PAUSE_S, self._token.expires_at_s)
+            valid_for_s = round(self._token.expires_at_s - now_s)
             structlog.get_logger().warning(
                 "token not renewed", error=str(error), valid_for_seconds=valid_for_s
             )
-            return self._kept
+            return self._token
         now_s = self._now_s()
         left_s = fresh.expires_at_s - now_s
         self._renew_at_s = now_s + max(left_s * _RENEWED_AT, min(left_s, _PAUSE_S))
-        self._kept = fresh
+        self._token = fresh
         return fresh
 
     def _fetched(self) -> Token:
-        found: list[Token] = []
+        tokens: list[Token] = []
         try:
-            call_bounded(lambda: found.append(self._fetch()), within_s=self._within_s)
+            call_bounded(lambda: tokens.append(self._fetch()), within_s=self._within_s)
         except CallHangs:
             raise self._failure(f"the source has not answered in {self._within_s:g} s") from None
         except TidegateError:
             raise
         except Exception as error:
             raise self._failure(f"{type(error).__name__}: {error}") from error
-        if found[0].expires_at_s <= self._now_s():
+        if tokens[0].expires_at_s <= self._now_s():
             raise self._failure("the source returned a token that has expired")
-        return found[0]
+        return tokens[0]
 
     def _failure(self, reason: str) -> UnreachableError:
         hint = "It is tried again: check the credentials, and what issues the tokens"
@@ -129,7 +131,7 @@ class FreshTokens:
 
 
 class KafkaTokens:
-    """librdkafka's `oauth_cb`; called in a thread of the client."""
+    """The `oauth_cb` of librdkafka; called in a thread of the client."""
 
     def __init__(
         self, tokens: FreshTokens, form: Callable[[Token], str] = lambda token: token.value
@@ -139,9 +141,9 @@ class KafkaTokens:
         self._form = form
 
     def prepare(self) -> None:
-        """Have a token before a client is made: it would wait ten seconds for one without a word.
+        """Fetch a token before a client is made, which would wait ten seconds without an error.
 
-        Raises what `FreshTokens.token` raises.
+        Raises the errors of `FreshTokens.token`.
         """
         self._tokens.token()
 
@@ -150,25 +152,25 @@ class KafkaTokens:
         try:
             token = self._tokens.token()
         except TidegateError as error:
-            # The client reports that there was an error, and not which.
+            # The client reports only that there was an error.
             structlog.get_logger().warning("no token for Kafka", error=str(error))
             raise
         return self._form(token), token.expires_at_s, token.principal, {}
 
 
 class RegistryTokens:
-    """Function of the registry client's `bearer.auth.custom.provider.function`."""
+    """A function for the registry client's `bearer.auth.custom.provider.function`."""
 
     def __init__(self, tokens: FreshTokens) -> None:
-        """Fetch nothing yet."""
+        """Start without a token."""
         self._tokens = tokens
 
     def drop(self) -> None:
-        """Send another token with the next call: the registry rejected this one."""
+        """Discard the current token, because the registry rejected it."""
         self._tokens.drop()
 
     def __call__(self, fields: Mapping[str, str]) -> dict[str, str]:
-        """Return the bearer fields of a call; raises what `FreshTokens.token` raises."""
+        """Return the bearer fields of a call; raises the errors of `FreshTokens.token`."""
         return {
             "bearer.auth.logical.cluster": "",
             **fields,
@@ -191,26 +193,26 @@ _RETURNS = "It has to return (token, time of expiry in Unix seconds or as an awa
 
 
 def is_function(login: str) -> bool:
-    """Whether a login names a function of the program, as `module:function`."""
+    """Whether a login names a function of the user, as `module:function`."""
     return _FUNCTION.fullmatch(login) is not None
 
 
 def require_login(login: str, *, registry: bool = False) -> str:
-    """Return the login; raises ValueError for one that is not known."""
+    """Return the login; raises ValueError for an unknown one."""
     if login == AWS and registry:
         raise ValueError(
             "AWS's registry, Glue, does not have Confluent's API; a registry of another kind takes "
             'no token of AWS: "google", "<module>:<function>" or "none"'
         )
     if login not in (NO_LOGIN, GOOGLE, AWS) and not is_function(login):
-        known = '"none", "google"' if registry else '"none", "google", "aws"'
-        raise ValueError(f'must be {known} or a function, as "<module>:<function>"')
+        logins = '"none", "google"' if registry else '"none", "google", "aws"'
+        raise ValueError(f'must be {logins} or a function, as "<module>:<function>"')
     return login
 
 
 @cache
 def kafka_tokens(login: str, bootstrap_servers: str) -> KafkaTokens:
-    """Return the one source of Kafka's tokens for all clients of a process."""
+    """Return the source of Kafka's tokens that all clients of a process share."""
     tokens = partial(FreshTokens, setting="kafka_login")
     if login == GOOGLE:
         return KafkaTokens(tokens(GoogleTokens("kafka_login")), google_kafka_form)
@@ -221,7 +223,7 @@ def kafka_tokens(login: str, bootstrap_servers: str) -> KafkaTokens:
 
 @cache
 def registry_tokens(login: str) -> RegistryTokens:
-    """Return the one source of the registry's tokens for all clients of a process."""
+    """Return the source of the registry's tokens that all clients of a process share."""
     setting = "registry_login"
     is_google = login == GOOGLE
     source = GoogleTokens(setting) if is_google else own_function(login, setting=setting)
@@ -232,12 +234,12 @@ class GoogleTokens:
     """Access tokens of Google's default credentials: a key file, or the host's service account."""
 
     def __init__(self, setting: str) -> None:
-        """Look for nothing yet; `setting` begins the texts of errors."""
+        """Start without credentials; `setting` begins the texts of errors."""
         self._setting = setting
         self._credentials: Any = None
 
     def __call__(self) -> Token:
-        """Fetch a token; blocks for some seconds at most."""
+        """Fetch a token; blocks for at most some seconds."""
         Extra("google", ("google.auth", "requests")).require()
         from google.auth import default  # noqa: PLC0415 - optional
         from google.auth.transport.requests import Request  # noqa: PLC0415 - optional
@@ -245,23 +247,27 @@ class GoogleTokens:
         bounded: Any = partial(Request(), timeout=_ANSWER_S)
         if self._credentials is None:
             self._credentials, _ = default(scopes=[_GOOGLE_SCOPE], request=bounded)
-        found = self._credentials
-        found.refresh(bounded)
+        credentials = self._credentials
+        credentials.refresh(bounded)
         # Users have an account; service accounts, also impersonated ones, an address.
-        principal = getattr(found, "service_account_email", None) or getattr(found, "account", None)
-        if found.expiry is None:
+        address = getattr(credentials, "service_account_email", None)
+        principal = address or getattr(credentials, "account", None)
+        if credentials.expiry is None:
             raise ConfigError(
-                f"{self._setting}: {type(found).__name__} has tokens without a time of expiry",
+                (
+                    f"{self._setting}: {type(credentials).__name__} has tokens without a time of "
+                    "expiry"
+                ),
                 hint="Use the credentials of a service account",
             )
-        expires_at_s = found.expiry.replace(tzinfo=UTC).timestamp()
-        return Token(found.token, expires_at_s, principal or "")
+        expires_at_s = credentials.expiry.replace(tzinfo=UTC).timestamp()
+        return Token(credentials.token, expires_at_s, principal or "")
 
 
 def google_kafka_form(token: Token) -> str:
-    """Return an access token as Google's managed Kafka expects it.
+    """Return an access token in the form that Google's managed Kafka expects.
 
-    Three parts as of a JWT: a header of Google's own, the claims, and the token in place of a
+    Three parts, like a JWT: a header of Google's, the claims, and the token in place of a
     signature.
     """
     claims = {
@@ -272,19 +278,19 @@ def google_kafka_form(token: Token) -> str:
         "sub": token.principal,
     }
     parts = (json.dumps(_GOOGLE_HEADER), json.dumps(claims), token.value)
-    return ".".join(base64.urlsafe_b64encode(one.encode()).decode().rstrip("=") for one in parts)
+    return ".".join(base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts)
 
 
 class AwsTokens:
     """Signed requests to MSK, by AWS's default credentials."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        """Look for nothing yet; the names of MSK's brokers say their region."""
+        """Start without credentials; the names of MSK's brokers contain their region."""
         self._bootstrap_servers = bootstrap_servers
         self._session: Any = None
 
     def __call__(self) -> Token:
-        """Sign a request; blocks for some seconds where the host's role has to be asked for."""
+        """Sign a request; may block for some seconds while the host's role is looked up."""
         Extra("aws", ("aws_msk_iam_sasl_signer", "botocore")).require()
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 - optional
         from botocore.credentials import CredentialProvider  # noqa: PLC0415 - optional
@@ -298,7 +304,7 @@ class AwsTokens:
             raise UnreachableError("kafka_login: no token: no credentials of AWS", hint=hint)
 
         class Known(CredentialProvider):  # type: ignore[misc, unused-ignore]
-            """The session's, which renews them itself."""
+            """The credentials of the session, which renews them itself."""
 
             def load(self) -> Any:
                 return credentials
@@ -318,9 +324,9 @@ class AwsTokens:
 
 
 def own_function(login: str, *, setting: str) -> Callable[[], Token]:
-    """Return the source that a function of the program is.
+    """Return the token source that a function of the user is.
 
-    The text of what it raises is left out of errors: it may hold a secret.
+    The text of its errors is left out, because it may hold a secret.
     """
 
     def fetch() -> Token:

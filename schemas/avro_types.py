@@ -35,7 +35,7 @@ _AVRO_TYPES: dict[str, Any] = {
 
 _TIMESTAMP_TYPES: dict[TimestampForm, dict[str, Any]] = {
     TimestampForm.MICROS: {"type": "long", "logicalType": "timestamp-micros"},
-    # No logical type of Avro's own: a reader that does not know it reads a string.
+    # Not one of Avro's logical types: a reader that does not know it reads a string.
     TimestampForm.STRING: {"type": "string", "logicalType": "timestamp-rfc3339"},
 }
 
@@ -66,9 +66,9 @@ def is_carried(column_type: ColumnType) -> bool:
     return True
 
 
-def differ_in_timestamps(one: Any, other: Any) -> bool:
-    """Whether two Avro types, or two lists of fields, differ in their `TimestampForm` alone."""
-    return bool(one != other and _with_micros(one) == _with_micros(other))
+def differ_in_timestamps(schema: Any, other_schema: Any) -> bool:
+    """Whether two Avro types, or two lists of fields, differ only in their `TimestampForm`."""
+    return bool(schema != other_schema and _with_micros(schema) == _with_micros(other_schema))
 
 
 def _with_micros(schema: Any) -> Any:

@@ -3,14 +3,14 @@
 The key is a record of the primary key columns in primary key order.  It does not change during an
 epoch, because keys would move between topic partitions.  The value is the change record of
 `docs/protocol.md`: kind of change, row after and before, captured columns, Spanner's coordinates;
-or the value of another envelope: one flat row (3.8), Debezium's (3.9) or Datastream's (3.10).
-The fields after a flat row's columns have the names of an unwrapped Debezium record where that has
-such a field; all begin with two underscores, and so may no column.
-Every column is nullable with default null, so that a schema with another column is
-BACKWARD-compatible.  Versions only grow: `merged_row` and `with_row` make a later one.
+or the value of another envelope: one flat row (3.8), Debezium's (3.9) or Datastream's (3.10).  The
+fields after a flat row's columns have the names of an unwrapped Debezium record where that has such
+a field; all begin with two underscores, so no column's name may begin with them.  Every column is
+nullable with default null, so that a schema with another column is BACKWARD-compatible.  Versions
+only grow: `merged_row` and `with_row` make a later one.
 
-What the change stream leaves out is in two properties of the value schema, which other readers
-ignore: `watched` of a field of `Row` (false, or missing), and `excludes` of the record.
+Two properties of the value schema, which other readers ignore, record what the change stream leaves
+out: `watched` of a field of `Row` (false, or missing), and `excludes` of the record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import Column, TableSchema, folded
 
 FLAT_NAME = "FlatChange"
-"""The record's name, by which a reader knows the envelope: a column may have any other name."""
+"""Name of the record of a flat value, which identifies the envelope; column names are free."""
 
 _RESERVED = "__"
 
@@ -69,16 +69,16 @@ EXCLUSIONS = (
     "exclude_update",
     "exclude_delete",
     "exclude_ttl_deletes",
-    # Each transaction decides whether it is left out.
+    # Each transaction decides whether the change stream leaves it out.
     "allow_txn_exclusion",
 )
 """Options of a change stream by which it leaves changes out."""
 
 TRANSACTIONS_LEFT_OUT = "exclude_transactions"
-"""The producer leaves out some transactions, by their tag or because they are the system's."""
+"""Entry of `excludes`: the producer leaves out transactions, by tag or as the system's."""
 
 ELSEWHERE = "exclude_tables"
-"""The producer leaves out other tables: nothing of this one, but transactions lack records."""
+"""Entry of `excludes`: the producer leaves out other tables, so transactions lack their records."""
 
 RESERVED_HINT = (
     "Leave the column out with columns_left_out (none of the primary key can be), or set "
@@ -96,7 +96,7 @@ FOREIGN_HINT = (
 )
 
 UNWATCHED_COLUMNS = "unwatched_columns"
-"""Name for columns that a reader has and the change stream no longer watches, in settings."""
+"""Name, in settings, of columns that a reader has and the change stream no longer watches."""
 
 _UNWATCHED: Mapping[str, Any] = {"watched": False}
 
@@ -107,14 +107,14 @@ _NAMES = {
     Envelope.DEBEZIUM: DEBEZIUM_NAME,
     Envelope.DATASTREAM: DATASTREAM_NAME,
 }
-"""The records' names, by which readers know the envelope."""
+"""Names of the records of values, which identify their envelope."""
 
 _ROWS = {
     Envelope.TIDEGATE: _NEW_VALUES,
     Envelope.DEBEZIUM: BEFORE,
     Envelope.DATASTREAM: PAYLOAD,
 }
-"""The first field that holds a row; a flat value is one itself."""
+"""The first field that holds a row; a flat value is itself a row."""
 
 _SOURCE_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -166,7 +166,7 @@ def value_schema(
     timestamps: TimestampForm = TimestampForm.MICROS,
     envelope: Envelope = Envelope.TIDEGATE,
 ) -> dict[str, Any]:
-    """Return the schema of a topic's values, which its envelope decides.
+    """Return the schema of a topic's values in the given envelope.
 
     Raises SchemaError for a column that the envelope cannot have.
     """
@@ -204,10 +204,10 @@ def value_schema(
 
 
 def require_distinct_names(table: TableSchema) -> None:
-    """Raise SchemaError for two columns whose names differ in case only: they are one field."""
-    known: dict[str, str] = {}
+    """Raise SchemaError for two columns whose names differ only in case: one field for both."""
+    names: dict[str, str] = {}
     for column in table.columns:
-        other = known.setdefault(folded(column.name), column.name)
+        other = names.setdefault(folded(column.name), column.name)
         if other != column.name:
             message = "a table has two columns whose names differ in case only"
             columns = [other, column.name]
@@ -244,9 +244,9 @@ def _column_type(
 
 
 def envelope_of(schema: Mapping[str, Any]) -> Envelope:
-    """Return the envelope of a value schema, which its record's name tells."""
-    found = (one for one, name in _NAMES.items() if schema.get("name") == name)
-    return next(found, Envelope.TIDEGATE)
+    """Return the envelope of a value schema, by its record's name."""
+    envelopes = (envelope for envelope, name in _NAMES.items() if schema.get("name") == name)
+    return next(envelopes, Envelope.TIDEGATE)
 
 
 def row_fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -256,8 +256,9 @@ def row_fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         return {f["name"]: f for f in schema["fields"] if f["name"] not in own}
     place = _ROWS[envelope_of(schema)]
     try:
-        found = next(field for field in schema["fields"] if field["name"] == place)
-        record = found["type"][1] if isinstance(found["type"], list) else found["type"]
+        row = next(field for field in schema["fields"] if field["name"] == place)
+        row_type = row["type"]
+        record = row_type[1] if isinstance(row_type, list) else row_type
         return {field["name"]: field for field in record["fields"]}
     except (KeyError, IndexError, TypeError, StopIteration) as error:
         raise SchemaError(
@@ -286,7 +287,7 @@ def merged_row(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, dict[str,
 
 
 def without(schema: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
-    """Return a value schema that says of some columns that their values are left out."""
+    """Return a value schema in which the given columns are marked as not watched."""
     fields = row_fields(schema)
     unwatched = {name: {**fields[name], **_UNWATCHED} for name in fields if name in columns}
     return with_row(schema, fields | unwatched)
@@ -303,22 +304,22 @@ def unwatched_columns(versions: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def excludes(versions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the options by which changes were left out under one of a topic's value schemas."""
+    """Return the options by which at least one of a topic's value schemas leaves changes out."""
     return tuple(sorted({option for schema in versions for option in schema.get("excludes", ())}))
 
 
-def lost_parts(wanted: Any, found: Any) -> tuple[str, ...]:
-    """Return the names of properties that a schema has and its registered form has not."""
+def lost_parts(expected: Any, actual: Any) -> tuple[str, ...]:
+    """Return the names of properties that a schema has and its registered form lacks."""
     lost: set[str] = set()
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        for name, value in wanted.items():
-            lost |= {name} if name not in found else {*lost_parts(value, found[name])}
-    elif isinstance(wanted, dict) and set(wanted) > {"type"} and wanted["type"] == found:
-        lost |= set(wanted) - {"type"}  # a type alone may be written without its object
-    # A field or branch that is missing says nothing of properties.
-    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        for one, other in zip(wanted, found, strict=True):
-            lost |= {*lost_parts(one, other)}
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for name, value in expected.items():
+            lost |= {name} if name not in actual else {*lost_parts(value, actual[name])}
+    elif isinstance(expected, dict) and set(expected) > {"type"} and expected["type"] == actual:
+        lost |= set(expected) - {"type"}  # a type alone may be written without an object
+    # A field or branch that is missing gives no information about properties.
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for expected_part, actual_part in zip(expected, actual, strict=True):
+            lost |= {*lost_parts(expected_part, actual_part)}
     return tuple(sorted(lost))
 
 

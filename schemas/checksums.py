@@ -16,7 +16,7 @@ from tidegate.schemas.progress import ChecksumKind
 
 CHECKSUM_MODULUS = 1 << 64
 _SEED = 42
-"""That of Spark's `xxhash64`, which computes the same as a signed number."""
+"""The seed of Spark's `xxhash64`, which computes the same hash as a signed number."""
 
 
 def xxhash_64(order_key: bytes) -> int:
@@ -25,16 +25,16 @@ def xxhash_64(order_key: bytes) -> int:
 
 
 def parked_key(topic: str, key: bytes) -> int:
-    """Return what names a parked key: XXH64 of its data topic, a zero byte and the framed key.
+    """Return the id of a parked key: XXH64 of its data topic, a zero byte and the framed key.
 
-    A signed 64-bit number.  Two keys that share one are parked together.
+    A signed 64-bit number.  Two keys with the same id are parked together.
     """
     number = xxh64_intdigest(b"\0".join((topic.encode(), key)), _SEED)
     return number - CHECKSUM_MODULUS if number >> 63 else number
 
 
 def origin_of(token: str) -> bytes:
-    """Return what names a stream partition in the header of its changes: XXH64 of its token.
+    """Return the id of a stream partition in the header of its changes: XXH64 of its token.
 
     8 bytes, big endian.  Spark's `xxhash64` of the token is the same as a signed number.
     """

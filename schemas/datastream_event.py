@@ -1,8 +1,8 @@
 """Events of Google's Datastream with source metadata for Spanner: their schema and their metadata.
 
 Names, order and types are those of files that Datastream writes, and of its documentation; the
-metadata for Spanner is modelled on its tables for other sources (`docs/protocol.md`, 3.10).  Only
-this module makes the metadata, for messages and for files: a change is the same event in both.
+metadata for Spanner follows its tables for other sources (`docs/protocol.md`, 3.10).  Both messages
+and files take the metadata from this module, so a change is the same event in both.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def datastream_fields(columns: list[dict[str, Any]], _table: str) -> list[dict[s
 def datastream_type(column_type: ColumnType, timestamps: TimestampForm) -> Any:
     """Return the unified type of a column in Avro, without the null branch.
 
-    Written as in our own envelope: the types differ in what they are called.  Raises SchemaError
-    for a type that Tidegate does not support.
+    Values are written as in Tidegate's own envelope; only the names of the types differ.  Raises
+    SchemaError for a type that Tidegate does not support.
     """
     if column_type.code == "ARRAY" and column_type.element is not None:
         return {
@@ -88,9 +88,9 @@ def datastream_type(column_type: ColumnType, timestamps: TimestampForm) -> Any:
 
 
 def payload_key(fields: Iterable[Mapping[str, Any]]) -> str:
-    """Return what `schema_key` is for a payload with these fields: the same for the same fields.
+    """Return the `schema_key` of a payload with these fields: equal for equal fields.
 
-    40 hexadecimal digits, as Datastream's own.
+    40 hexadecimal digits, as in Datastream's files.
     """
     text = json.dumps(list(fields), sort_keys=True, separators=(",", ":"))
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
@@ -108,7 +108,7 @@ _SHARED = (
     "is_system_transaction",
     "value_capture_type",
 )
-"""Fields of `source_metadata` that are those of `source` in our own envelope."""
+"""Fields of `source_metadata` that equal those of `source` in Tidegate's own envelope."""
 
 
 def record_facts(
@@ -121,12 +121,12 @@ def record_facts(
     database: str,
     schema_key: str,
 ) -> dict[str, Any]:
-    """Return what is the same in all events of a data change record.
+    """Return the facts that all events of a data change record share.
 
-    `source` has the fields of `source` in our own envelope, `commit_timestamp` in microseconds, of
-    which `mod_number` and `partition_token` may be missing.  `stream` is the change stream's full
-    name.  Raises SchemaError for coordinates that are not Unicode, and for a record sequence in
-    another notation.
+    `source` has the fields of `source` in Tidegate's own envelope, with `commit_timestamp` in
+    microseconds; `mod_number` and `partition_token` may be missing.  `stream` is the change
+    stream's full name.  Raises SchemaError for coordinates that are not Unicode, and for a record
+    sequence in another notation.
     """
     commit_us, transaction = source["commit_timestamp"], source["server_transaction_id"]
     schema, _, name = table.rpartition(".")
@@ -161,10 +161,9 @@ def record_facts(
 def event_facts(
     of_record: Mapping[str, Any], *, number: int, captured: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the facts of one event of a record: that of its mod with this number.
+    """Return the facts of one event of a record: the mod with this number.
 
-    `captured` are the columns that its payload holds, those of the key included, in the payload's
-    order.
+    `captured` are the columns in its payload, key columns included, in the payload's order.
     """
     return {
         **of_record,
@@ -179,7 +178,7 @@ def event_facts(
 
 
 def facts_as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event's facts as JSON shows them: times are text."""
+    """Return an event's facts as JSON, with times as text."""
     metadata = facts["source_metadata"]
     commit_us = metadata["commit_timestamp"]
     at_ms = commit_us // US_PER_MS
@@ -194,10 +193,9 @@ def facts_as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _event_id(stream: str, commit_us: int, transaction: str, sequence: str) -> str:
-    """Return the id of a record's events, all but the eight digits of the mod's number.
+    """Return the id of a record's events without the eight digits of the mod's number.
 
-    A UUID of version 8, whose digits are computed from the stream and Spanner's coordinates of the
-    record.
+    A UUID of version 8, computed from the stream and Spanner's coordinates of the record.
     """
     named = (stream, str(commit_us * NS_PER_US), transaction, sequence)
     try:

@@ -1,4 +1,4 @@
-"""The schema of Debezium's envelope: what its connector for Spanner writes, as a registry has it.
+"""The schema of Debezium's envelope: the form in which its connector for Spanner registers it.
 
 Names, order and types are those of Debezium 3.6 with an Avro converter (`docs/protocol.md`, 3.9).
 `source` has two more fields at its end: the columns that a change captured, since a null in a row
@@ -107,15 +107,15 @@ def debezium_fields(columns: list[dict[str, Any]], table: str) -> list[dict[str,
 
 
 def is_text(column_type: ColumnType) -> bool:
-    """Whether Debezium carries a type as the text that Spanner's record holds."""
+    """Whether Debezium carries values of a type as the text in Spanner's record."""
     return column_type.code in _TEXTS
 
 
 def debezium_type(column_type: ColumnType) -> Any:
     """Return the Avro type of a column, without the null branch.
 
-    PROTO, ENUM and INTERVAL, which Debezium cannot carry, are as in our own envelope.  Raises
-    SchemaError for a type that Tidegate does not support.
+    PROTO, ENUM and INTERVAL, which Debezium cannot carry, have the type of Tidegate's own envelope.
+    Raises SchemaError for a type that Tidegate does not support.
     """
     if column_type.code == "ARRAY" and column_type.element is not None:
         return {"type": "array", "items": ["null", debezium_type(column_type.element)]}

@@ -44,7 +44,7 @@ class ExitCode(IntEnum):
     meaning: str
 
     def __new__(cls, number: int, meaning: str) -> Self:
-        """Return the number, with what it says to a supervisor."""
+        """Return the number, with its meaning for a supervisor."""
         code = int.__new__(cls, number)
         code._value_ = number
         code.meaning = meaning
@@ -64,7 +64,7 @@ class TidegateError(Exception):
     """Root of the tree.
 
     `message` says what happened, `hint` what to do, `fields` identify the subject (a token, a topic
-    partition, a schema id).  Fields never contain secrets: they are printed.
+    partition, a schema id).  Fields never contain secrets, because they are printed.
     """
 
     retriable: ClassVar[bool] = False
@@ -96,7 +96,7 @@ def _rebuild(
 
 
 class ConfigError(TidegateError):
-    """A setting, or the system that it names, cannot work; nothing was started."""
+    """A setting, or the system that it names, cannot be used; nothing was started."""
 
     exit_code = ExitCode.USAGE
 
@@ -123,7 +123,7 @@ class SchemaNotKept(SchemaError):  # noqa: N818 - named after what was found
 
 
 class UnreadableProgress(SchemaError):  # noqa: N818 - named after what was found
-    """A record of a progress topic is of a newer version of Tidegate, or of another program."""
+    """A record of a progress topic that a newer version or another program has written."""
 
     exit_code = ExitCode.USAGE
 
@@ -139,15 +139,15 @@ class ConsumerError(TidegateError):
 class InvariantViolation(TidegateError):  # noqa: N818 - a word of its own in the docs
     """Tidegate broke one of its own rules: a bug, not an operating condition.
 
-    `story` holds the last events about what the fields name, oldest first, where the core that
-    broke the rule keeps them.  It is bounded; the text ends with its last lines.
+    `story` holds the last events that concern `fields`, oldest first, if the core that broke the
+    rule records them.  It is bounded; the text ends with its last lines.
     """
 
     exit_code = ExitCode.BUG
     story: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """One line, and below it the last lines of the story."""
+        """One line, followed by the last lines of the story."""
         return "\n  ".join((super().__str__(), *self.story[-_STORY_LINES_SHOWN:]))
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:

@@ -60,13 +60,13 @@ def _parse(text: str) -> int:
     seconds, fraction, zone = match.groups()
     try:
         local = datetime.fromisoformat(seconds + ("+00:00" if zone in "Zz" else zone))
-        # An offset may lead out of the calendar, and such an instant could not be formatted.
+        # An offset may lead outside the calendar, and such an instant could not be formatted.
         instant = local.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise SchemaError(message, text=text) from error
     elapsed = instant - _EPOCH
-    whole = elapsed.days * 86_400 + elapsed.seconds
-    return whole * _NS_PER_SECOND + int((fraction or "").ljust(9, "0"))
+    elapsed_s = elapsed.days * 86_400 + elapsed.seconds
+    return elapsed_s * _NS_PER_SECOND + int((fraction or "").ljust(9, "0"))
 
 
 def format_rfc3339(instant_ns: int) -> str:
@@ -79,12 +79,12 @@ def format_rfc3339(instant_ns: int) -> str:
 
 
 def canonical_rfc3339(text: str) -> str:
-    """Return the one text of an instant: in UTC, with as many fractional digits as it needs.
+    """Return the canonical text of an instant: in UTC, with as many fractional digits as it needs.
 
-    Raises SchemaError as `parse_rfc3339_ns` does.
+    Raises the errors of `parse_rfc3339_ns`.
     """
     instant_ns = parse_rfc3339_ns(text)
     if _CANONICAL.fullmatch(text):
         return text
-    whole, dot, fraction = format_rfc3339(instant_ns).removesuffix("Z").partition(".")
-    return f"{whole}{dot}{fraction.rstrip('0')}Z"
+    integer, dot, fraction = format_rfc3339(instant_ns).removesuffix("Z").partition(".")
+    return f"{integer}{dot}{fraction.rstrip('0')}Z"

@@ -1,4 +1,4 @@
-"""Values as JSON text in events of other products, whichever program writes them."""
+"""Values as JSON text in events of other products."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FLOAT32_DIGITS = range(1, 9)
 
 
 def quoted(text: str) -> str:
-    """Return a text."""
+    """Return a text as a JSON string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def double_text(number: float) -> str:
-    """Return a FLOAT64: a number, or the text that Spanner has for NaN and infinities."""
+    """Return a FLOAT64: a number, or Spanner's text for NaN and infinities."""
     return '"NaN"' if math.isnan(number) else _SPECIAL.get(number) or repr(number)
 
 
@@ -36,7 +36,7 @@ def float_text(number: float) -> str:
 
 
 def decimal_text(number: Decimal) -> str:
-    """Return a NUMERIC: a number with all its digits, without exponent and trailing zeros."""
+    """Return a NUMERIC: a number with all its digits, without exponent or trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -67,7 +67,7 @@ class OrderKey:
         return encoded
 
     def encode_mods(self, count: int) -> list[bytes]:
-        """Return the byte strings of `count` mods of a record; this key is that of the first.
+        """Return the byte strings of `count` mods of a record; this key is that of the first mod.
 
         Raises SchemaError for a field that they cannot represent.
         """

@@ -1,6 +1,6 @@
-"""The form in which a stream's changes are published, as far as settings of the producer decide it.
+"""The form of a stream's published changes, as far as the producer's settings decide it.
 
-It is fixed when the stream begins: `StreamStarted.filters` names each setting that is not the
+It is fixed when the stream begins: `StreamStarted.filters` names each setting that differs from the
 default, and what the stream leaves out.
 """
 
@@ -21,20 +21,20 @@ _SETTINGS = (_TOMBSTONES, _ENVELOPE, _FORMAT, _KEY_FORMAT, f"{PRODUCER_FILTER}{T
 
 
 class Envelope(StrEnum):
-    """What a value in a data topic is."""
+    """The structure of the values in data topics."""
 
     TIDEGATE = "tidegate"
     """A change with its row before and after."""
     FLAT = "flat"
     """A row, with the facts of its change in fields after its columns."""
     DEBEZIUM = "debezium"
-    """What Debezium's connector for Spanner writes: before, after, source, op."""
+    """The value of Debezium's connector for Spanner: before, after, source, op."""
     DATASTREAM = "datastream"
     """An event of Google's Datastream: metadata, and the row as its payload."""
 
 
 class ValueFormat(StrEnum):
-    """How a value is written."""
+    """The encoding of values."""
 
     AVRO = "avro"
     """Framed, under a schema of the registry."""
@@ -43,7 +43,7 @@ class ValueFormat(StrEnum):
 
 
 class KeyFormat(StrEnum):
-    """How a key is written."""
+    """The encoding of keys."""
 
     AVRO = "avro"
     """Framed, under a schema of the registry."""
@@ -66,7 +66,7 @@ class OutputForm:
 
     @property
     def described(self) -> tuple[str, ...]:
-        """What `StreamStarted.filters` says of it; nothing for the defaults."""
+        """Return the entries of `StreamStarted.filters` for this form; none for the defaults."""
         is_other = self.envelope is not Envelope.TIDEGATE
         is_json = self.value_format is ValueFormat.JSON
         return (
@@ -78,9 +78,9 @@ class OutputForm:
 
     @classmethod
     def of(cls, filters: Iterable[str]) -> OutputForm:
-        """Return the form that `StreamStarted.filters` names; a value that is unknown is left out.
+        """Return the form that `StreamStarted.filters` names; unknown values are ignored.
 
-        What a reader must know of an unknown one is in `recorded_form`.
+        Readers find unknown values in `recorded_form`.
         """
         named = set(filters)
         envelope = next((e for e in Envelope if f"{_ENVELOPE}{e}" in named), Envelope.TIDEGATE)
@@ -90,24 +90,24 @@ class OutputForm:
 
 
 def recorded_form(filters: Iterable[str]) -> Mapping[str, str]:
-    """Return each setting of the form with its value in `StreamStarted.filters`, as texts.
+    """Return each setting of the form with its text in `StreamStarted.filters`.
 
-    Values that this version does not know are there too, so that workers can compare them.
+    Values that this version does not know are included, so that workers can compare them.
     """
-    found = {
+    settings = {
         "envelope": str(Envelope.TIDEGATE),
         "tombstones": "false",
         "value_format": str(ValueFormat.AVRO),
         "key_format": str(KeyFormat.AVRO),
     }
-    for one in filters:
-        for name in found:
+    for entry in filters:
+        for name in settings:
             head = f"{PRODUCER_FILTER}{name}="
-            if one.startswith(head):
-                found[name] = one.removeprefix(head)
-    return found
+            if entry.startswith(head):
+                settings[name] = entry.removeprefix(head)
+    return settings
 
 
 def left_out(filters: Iterable[str]) -> tuple[str, ...]:
-    """Return the entries of `StreamStarted.filters` that say what the stream leaves out."""
-    return tuple(one for one in filters if not one.startswith(_SETTINGS))
+    """Return the entries of `StreamStarted.filters` for changes that the stream leaves out."""
+    return tuple(entry for entry in filters if not entry.startswith(_SETTINGS))

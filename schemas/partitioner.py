@@ -1,7 +1,7 @@
-"""The topic partition of a data record: murmur2 of its framed key, as Kafka's Java client has it.
+"""The topic partition of a data record: murmur2 of its framed key, as in Kafka's Java client.
 
-Computed here and not left to a client, whose partitioner would count the topic partitions that a
-topic has now: after the topic has grown, the next record of a key would be elsewhere.
+Computed here, because a client's partitioner would use the topic's current number of topic
+partitions: after the topic has grown, the next record of a key would go to another one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _POSITIVE = 0x7FFFFFFF
 
 
 def topic_partition_of(key: bytes, topic_partitions: int) -> int:
-    """Return where a framed key belongs in a topic with this many topic partitions."""
+    """Return the topic partition of a framed key in a topic with this many topic partitions."""
     return (murmur2(key) & _POSITIVE) % topic_partitions
 
 

@@ -16,19 +16,19 @@ PROGRESS_VERSION = 4
 """The newest version of the progress records; every earlier one can be read."""
 
 STARTS = ":start"
-"""In a boundary, in the place of a transaction: the stream partitions that a token named."""
+"""Key in a boundary, in place of a transaction id: the stream partitions that a token named."""
 
 MOVE_OUTS = ":move-out"
-"""In a boundary, in the place of a transaction: the keys that a token gave to others."""
+"""Key in a boundary, in place of a transaction id: the keys that a token moved to others."""
 
 
 class ChecksumKind(StrEnum):
-    """How the order keys of a stream partition's changes are summed; fixed for its whole life."""
+    """How the order keys of a stream partition's changes are summed; fixed for its lifetime."""
 
     BLAKE2B_64 = "BLAKE2B_64"
     """For stream partitions that began under version 1."""
     XXHASH_64 = "XXHASH_64"
-    """What Spark's `xxhash64` computes."""
+    """The same hash as Spark's `xxhash64`."""
 
 
 class TimestampForm(StrEnum):
@@ -41,7 +41,7 @@ class TimestampForm(StrEnum):
 
 
 class ControlState(StrEnum):
-    """What an operator wants a stream to do."""
+    """The state of a stream that an operator has requested."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -70,7 +70,7 @@ class DataTopic:
 
 
 PRODUCER_FILTER = "producer."
-"""Begins an entry of `StreamStarted.filters` that is a setting of the producer, and fixed."""
+"""Prefix of an entry of `StreamStarted.filters` that is a fixed setting of the producer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class PartitionAnnounced:
     parent: str
     """The parent that announces it; `topics.ROOT_TOKEN` for the initial query."""
     parked_keys: tuple[int, ...] = ()
-    """The parent's at its finish, sorted: later changes of these keys are parked (`parked_key`)."""
+    """The parent's parked keys at its finish, sorted: later changes of these keys are parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,12 @@ class TopicTotals:
     value_bytes: int
     """Bytes of Kafka values, without headers and keys."""
     checksum: int
-    """Sum modulo 2^64 of the mods' order keys, as the stream partition's `ChecksumKind` says."""
+    """Sum modulo 2^64 of the mods' order keys, by the stream partition's `ChecksumKind`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFinished:
-    """The partition-completion marker: this stream partition sends no more records."""
+    """The partition-completion marker: this stream partition writes no more records."""
 
     token: str
     parents: tuple[str, ...]
@@ -160,22 +160,22 @@ class TokenSnapshot:
     start_ns: int
     parents: tuple[str, ...]
     parents_heard: tuple[str, ...]
-    """The parents whose announcement the slot contains; it may start when none is missing."""
+    """The parents whose announcement the slot contains; it may start when all are announced."""
     watermark_us: int
     """Everything with a commit timestamp <= this has been published."""
     boundary: tuple[tuple[str, str], ...] = ()
-    """For each transaction published after the watermark: its id, its highest record sequence."""
+    """The highest published record sequence of each transaction after the watermark, by its id."""
     totals: tuple[TopicTotals, ...] = ()
     filtered: int = 0
     parked: int = 0
-    """Changes of this stream partition in the dead-letter topic, redriven ones included."""
+    """Changes of this stream partition in the dead-letter topic, including redriven changes."""
     number: int = -1
     """Names the token in `SlotChanges` of its slot; -1 in records of version 1."""
     checksums: ChecksumKind = ChecksumKind.BLAKE2B_64
     stopped: str | None = None
-    """Why nothing more is read of it; None while it is read."""
+    """Why it is no longer read; None while it is read."""
     parked_keys: tuple[int, ...] = ()
-    """Keys whose later changes are parked, its parents' included; sorted (`parked_key`)."""
+    """Keys whose later changes are parked, including its parents'; sorted (`parked_key`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +184,14 @@ class SlotProgress:
 
     slot: int
     revision: int
-    """Grows by one with every snapshot of the slot, over all owners."""
+    """Grows by one with every snapshot of the slot, across its owners."""
     minute: int
-    """Whole minutes since 1970 when it was written, by the writer's clock.
+    """Whole minutes since 1970 at the time of writing, by the writer's clock.
 
-    Part of the key in version 1, where every heartbeat is one of these.
+    Part of the key in version 1, in which every heartbeat is a `SlotProgress`.
     """
     includes: int
-    """Offset in this slot up to which announcements are contained; -1 for none."""
+    """Offset in this slot up to which announcements are contained; -1 if there are none."""
     vector: tuple[TopicOffset, ...]
     """Last offsets written by this slot's tokens, in data topics and slots; in chunk 0 only."""
     tokens: tuple[TokenSnapshot, ...]
@@ -209,37 +209,37 @@ class SlowestToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenMove:
-    """How far a token is, that an earlier record of the chain describes in full."""
+    """The progress of a token that an earlier record of the chain describes in full."""
 
     number: int
     watermark_us: int
     boundary: tuple[tuple[str, str], ...] = ()
     totals: tuple[TopicTotals, ...] = ()
-    """The new totals of those topics whose totals have changed."""
+    """The new totals of the topics whose totals have changed."""
     filtered: int = 0
     parked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SlotChanges:
-    """The heartbeat of a slot, as what has changed since the revision before."""
+    """The heartbeat of a slot as the differences from the previous revision."""
 
     slot: int
     revision: int
-    """One more than that of the snapshot or the changes before it."""
+    """One more than the revision of the preceding snapshot or changes."""
     position: int
     """Place in the chain that a `SlotProgress` began, from 1; part of the key."""
     minute: int
     includes: int
-    """As in `SlotProgress`."""
+    """The same as in `SlotProgress`."""
     vector: tuple[TopicOffset, ...]
     """The entries that have changed."""
     slowest: SlowestToken | None
-    """The slowest of all tokens that are open now; None without one."""
+    """The slowest of all tokens that are open now; None if no token is open."""
     open: int
     """How many tokens are open now."""
     added: tuple[TokenSnapshot, ...] = ()
-    """Tokens that are new, or have changed in more than how far they are."""
+    """Tokens that are new, or that changed in other fields than those of `TokenMove`."""
     moved: tuple[TokenMove, ...] = ()
     removed: tuple[int, ...] = ()
     """Numbers of the tokens that have finished."""
@@ -249,11 +249,11 @@ class SlotChanges:
 
 @dataclass(frozen=True, slots=True)
 class SlotWatermark:
-    """A slot's snapshot, reduced to what a reader needs; kept for late readers, one a minute."""
+    """A slot's snapshot, with only what a reader needs; one a minute, for late readers."""
 
     slot: int
     revision: int
-    """That of the `SlotProgress` or the `SlotChanges` of the same transaction."""
+    """The revision of the `SlotProgress` or `SlotChanges` of the same transaction."""
     minute: int
     includes: int
     vector: tuple[TopicOffset, ...]
@@ -276,8 +276,8 @@ class SlotWatermarkExpired:
 class TableAdded:
     """A data topic of a later table, which `StreamStarted` does not name; in the root's slot.
 
-    Committed before the topic's first record is published.  Several workers may write it, all of
-    them the same.
+    Committed before the topic's first record is published.  Several workers may write the same
+    record.
     """
 
     topic: DataTopic
@@ -285,7 +285,7 @@ class TableAdded:
 
 @dataclass(frozen=True, slots=True)
 class PartitionGap:
-    """Changes of a stream partition that expired unread, and whose loss an operator accepted.
+    """Changes of a stream partition that expired unread and whose loss an operator accepted.
 
     Written into the token's slot by the transaction that moves its position past the gap, so no
     watermark passes `from_us` before a reader knows the gap.
@@ -295,7 +295,7 @@ class PartitionGap:
     from_us: int
     """The first commit time whose changes may be missing."""
     until_us: int
-    """The first one from which on the stream partition is complete again."""
+    """The first commit time from which the stream partition is complete again."""
     accepted_by: str
     accepted_us: int
     """Wall time of the acceptance, by the clock of the program that wrote it."""
@@ -307,13 +307,13 @@ class PartitionGap:
 
 @dataclass(frozen=True, slots=True)
 class StreamControl:
-    """An operator pauses the stream or resumes it; in the root's slot, the last one holds."""
+    """An operator pauses or resumes the stream; in the root's slot, where the last one applies."""
 
     number: int
-    """1 for the first one of the epoch, then one more each time."""
+    """1 for the first one of the epoch; each later one is one more."""
     state: ControlState
     by: str
-    """Who asked for it; for people only."""
+    """Name of the operator; for information only."""
     at_us: int
     """Wall time, by the clock of the program that wrote it."""
 
@@ -322,7 +322,7 @@ class StreamControl:
 class WorkerDrain:
     """An operator takes a worker out of the fleet; in the root's slot.
 
-    It holds for the process of that name that runs now, not for one that starts later.
+    Applies to the process of that name that is running now, not to one that starts later.
     """
 
     worker: str
@@ -332,9 +332,9 @@ class WorkerDrain:
 
 @dataclass(frozen=True, slots=True)
 class SlotPaused:
-    """A slot's owner obeys a pause: no query of the slot runs, and what was read is published.
+    """A slot's owner has paused it: no query of the slot runs, and all read changes are published.
 
-    Written after each heartbeat of the slot while the pause holds.
+    Written after each heartbeat of the slot while the pause lasts.
     """
 
     slot: int
@@ -366,4 +366,4 @@ class ProgressRecord:
     worker: str
     body: ProgressBody
     version: int = PROGRESS_VERSION
-    """Which schemas its key and value are written with."""
+    """The version of the schemas that its key and value are written with."""

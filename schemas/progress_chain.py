@@ -1,7 +1,7 @@
 """A slot's snapshot, kept up to date from a `SlotProgress` and the `SlotChanges` that follow it.
 
-Changes count only if they continue the chain: the revision is one more, and the position too.
-Anything else is what compaction has left of an older chain (`docs/protocol.md`, 5.4).
+Changes count only if they continue the chain: the revision is one more, and the position too.  Any
+other changes are the remainder of an older chain after compaction (`docs/protocol.md`, 5.4).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tidegate.schemas.progress import (
 
 
 class SlotChain:
-    """One slot's tokens and vector as of the newest revision that was added."""
+    """One slot's tokens and vector as of the newest added revision."""
 
     def __init__(self, start: SlotProgress, *, offset: int) -> None:
         """Begin with a complete snapshot, at its offset."""
         self.offset = offset
-        """Where the snapshot is: from here on the chain can be read."""
+        """Offset of the snapshot: the chain can be read from here on."""
         self.position = 0
         self.revision = start.revision
         self.minute = start.minute
         self.includes = start.includes
         self.vector = {(o.topic, o.topic_partition): o.offset for o in start.vector}
-        self.tokens: dict[str, TokenSnapshot] = {one.token: one for one in start.tokens}
+        self.tokens: dict[str, TokenSnapshot] = {token.token: token for token in start.tokens}
         self.entries = 0
-        """Tokens that the changes since the snapshot have named, each as often as it was."""
-        self._tokens_by_number = {one.number: one.token for one in start.tokens}
+        """Number of tokens named by the changes since the snapshot, with repetitions."""
+        self._tokens_by_number = {token.number: token.token for token in start.tokens}
 
     def is_continued_by(self, changes: SlotChanges | SlotWatermark) -> bool:
         """Whether the changes are the chain's next ones."""
@@ -43,7 +43,7 @@ class SlotChain:
     def add(self, changes: SlotChanges) -> list[str]:
         """Apply the next changes; return the tokens that they name.
 
-        Raises SchemaError if they do not continue the chain, or contradict it.
+        Raises SchemaError if they do not continue the chain or contradict it.
         """
         if not self.is_continued_by(changes) or changes.position != self.position + 1:
             raise SchemaError(
@@ -63,10 +63,10 @@ class SlotChain:
             del self.tokens[token]
             del self._tokens_by_number[number]
             named.append(token)
-        for one in changes.added:
-            self.tokens[one.token] = one
-            self._tokens_by_number[one.number] = one.token
-            named.append(one.token)
+        for snapshot in changes.added:
+            self.tokens[snapshot.token] = snapshot
+            self._tokens_by_number[snapshot.number] = snapshot.token
+            named.append(snapshot.token)
         for move in changes.moved:
             token = self._token_of(move.number, changes)
             self.tokens[token] = _moved(self.tokens[token], move)
@@ -82,7 +82,7 @@ class SlotChain:
 
     def watermarks(self) -> dict[str, int]:
         """Return the watermark of each open token."""
-        return {token: one.watermark_us for token, one in self.tokens.items()}
+        return {token: snapshot.watermark_us for token, snapshot in self.tokens.items()}
 
     def snapshot(self, slot: int) -> SlotProgress:
         """Return the snapshot as of the newest revision."""
@@ -94,7 +94,7 @@ class SlotChain:
             vector=tuple(
                 TopicOffset(*place, offset) for place, offset in sorted(self.vector.items())
             ),
-            tokens=tuple(one for _, one in sorted(self.tokens.items())),
+            tokens=tuple(snapshot for _, snapshot in sorted(self.tokens.items())),
         )
 
     def _token_of(self, number: int, changes: SlotChanges) -> str:
@@ -110,7 +110,7 @@ class SlotChain:
 
 
 def _moved(token: TokenSnapshot, move: TokenMove) -> TokenSnapshot:
-    totals = {one.topic: one for one in (*token.totals, *move.totals)}
+    totals = {total.topic: total for total in (*token.totals, *move.totals)}
     return replace(
         token,
         watermark_us=move.watermark_us,

@@ -1,7 +1,7 @@
 """Progress records as sets of chunks that fit a message.
 
-`split` cuts a record, `ProgressAssembler` puts a set together again; both are inverse to each
-other (`docs/protocol.md`, 5.5).
+`split` cuts a record, and `ProgressAssembler` joins the chunks; each is the inverse of the other
+(`docs/protocol.md`, 5.5).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHUNK_ITEMS_MAX = 400
 """Tokens or children in one chunk."""
 
 CHUNK_BYTES_MAX = 384 * 1024
-"""Estimated bytes of what is cut in one chunk, so that a chunk stays below 512 KiB."""
+"""Estimated bytes of the cut parts in one chunk, so that a chunk stays below 512 KiB."""
 
 _OPEN_SETS_MAX = 64
 _Indivisible = (
@@ -59,8 +59,8 @@ def split(
 ) -> list[ProgressBody]:
     """Return the record as one or more chunks, each within both limits.
 
-    `items_max` counts tokens and children.  An item that is larger than a chunk gets a chunk of its
-    own; of a token, its boundary, totals and parked keys are cut.
+    `items_max` counts tokens and children.  An item that is larger than a chunk gets its own chunk,
+    except that a token's boundary, totals and parked keys are cut.
     """
     if isinstance(body, _Indivisible):
         return [body]
@@ -97,7 +97,7 @@ def _numbered(parts: Sequence[_Divisible]) -> list[ProgressBody]:
 class ProgressAssembler:
     """Joins the chunks of one slot, in the order of their offsets.
 
-    It returns complete sets of one record only.
+    It returns only complete sets of one record.
     """
 
     def __init__(self) -> None:
@@ -107,8 +107,8 @@ class ProgressAssembler:
     def add(self, body: ProgressBody, *, offset: int) -> tuple[ProgressBody, int] | None:
         """Take the next chunk; return the record that it completes and its first chunk's offset.
 
-        One transaction writes the chunks of a set in order, so a chunk out of order is ignored.  Of
-        incomplete sets only the last few are kept.
+        One transaction writes the chunks of a set in order, so a chunk out of order is ignored.
+        Only the last few incomplete sets are kept.
         """
         if isinstance(body, _Indivisible) or body.chunks == 1:
             return body, offset
@@ -131,7 +131,7 @@ class ProgressAssembler:
 
 
 def _set_identity(body: _Divisible) -> ProgressBody:
-    """Return what all chunks of a set have in common, and no chunk of another set has."""
+    """Return the identity that all chunks of a set share with each other and with no other set."""
     match body:
         case StreamStarted():
             return replace(body, children=(), chunk=0)
@@ -209,7 +209,7 @@ def _cut_snapshot(
 
 
 def _split_changes(body: SlotChanges, items_max: int, bytes_max: int) -> list[ProgressBody]:
-    """Return changes as one chunk or, where they do not fit, one list after the other."""
+    """Return changes as one chunk, or as one list after the other if they do not fit."""
     added = tuple(part for token in body.added for part in _parts(token, bytes_max))
     moved = tuple(part for move in body.moved for part in _parts(move, bytes_max))
     weight = sum(map(_entry_weight, body.vector))
@@ -235,7 +235,7 @@ def _split_changes(body: SlotChanges, items_max: int, bytes_max: int) -> list[Pr
 
 
 def _parts(token: _Token, bytes_max: int) -> Iterator[_Token]:
-    """Yield a token that fits a chunk unchanged; else cut its boundary, totals and parked keys."""
+    """Yield a token, cut in its boundary, totals and parked keys if it does not fit a chunk."""
     head = _head(token)
     each = _weight(head)
     if _weight(token) <= bytes_max or 2 * each > bytes_max:
@@ -249,7 +249,7 @@ def _parts(token: _Token, bytes_max: int) -> Iterator[_Token]:
 
 
 def _head(token: _Token) -> _Token:
-    """Return what all parts of a token have in common."""
+    """Return the fields that all parts of a token share."""
     empty: dict[str, Any] = dict.fromkeys(_lists(token), ())
     return replace(token, **empty)
 
@@ -273,8 +273,8 @@ def _batches(
 ) -> Iterator[tuple[_Item, ...]]:
     """Cut items into runs within both limits; without items the result is one empty run.
 
-    `first` and `each` are the bytes of the first run and of every other one without its items.  The
-    first run is empty if its first item does not fit, and would fit another one better.
+    `first` and `each` are the bytes of the first run and of every other run without their items.
+    The first run is empty if its first item does not fit it and fits another run better.
     """
     start, taken, is_begun = 0, first, first > each
     for index, item in enumerate(items):
@@ -305,11 +305,11 @@ def _totals_weight(totals: TopicTotals) -> int:
 
 
 def _key_weight(_: int) -> int:
-    return 10  # a long, as a varint, takes no more
+    return 10  # a long takes at most as many bytes as a varint
 
 
 def _weight(item: ChildPartition | TokenSnapshot | TokenMove) -> int:
-    """Return the estimated bytes of an item, rather too many than too few."""
+    """Return the estimated bytes of an item, too many rather than too few."""
     fixed = 32
     if not isinstance(item, ChildPartition):
         fixed += sum(map(_pair_weight, item.boundary)) + sum(map(_totals_weight, item.totals))

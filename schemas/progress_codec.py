@@ -1,6 +1,6 @@
 """Progress records and their keys as Avro bodies, and back.
 
-Pure: framing and registry are elsewhere.
+Pure: other modules frame the bodies and call the registry.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _VERSIONS = range(1, PROGRESS_VERSION + 1)
 KEY_SCHEMAS: dict[int, dict[str, Any]] = {
     version: json.loads(schema_text("progress_key", version)) for version in _VERSIONS
 }
-"""By version, of every version."""
+"""The schemas of keys, by version."""
 RECORD_SCHEMAS: dict[int, dict[str, Any]] = {
     version: json.loads(schema_text("progress_record", version)) for version in _VERSIONS
 }
@@ -88,7 +88,7 @@ _SINCE: dict[type[ProgressBody], tuple[int, str]] = {
     WorkerDrain: (4, "the drain of a worker"),
     SlotPaused: (4, "a pause"),
 }
-"""The first version that can hold a body, and what the body is."""
+"""The first version that can hold a body, and the name of the body."""
 _HINT_NEWER = "If a newer version of Tidegate wrote it, upgrade this program"
 
 
@@ -115,7 +115,7 @@ def encode_key(body: ProgressBody, version: int = PROGRESS_VERSION) -> bytes:
         case SlotWatermarkExpired():
             kind, name, detail = "SLOT_WATERMARK", str(body.slot), str(body.minute)
         case TableAdded():
-            # With its content, so that compaction never hides that two of a topic differ.
+            # With its content, so that compaction never hides that two tables of a topic differ.
             topic = body.topic
             kind, name = "TABLE_ADDED", topic.topic
             detail = f"{topic.topic_id}/{topic.topic_partitions}/{topic.key_schema_id}"
@@ -133,30 +133,30 @@ def encode_key(body: ProgressBody, version: int = PROGRESS_VERSION) -> bytes:
 
 def _require_version(body: ProgressBody, version: int) -> None:
     """Raise SchemaError for a body that a version does not have."""
-    since, what = _SINCE.get(type(body), (1, ""))
+    since, feature = _SINCE.get(type(body), (1, ""))
     if version < since:
         raise SchemaError(
-            f"progress records of version {version} cannot hold {what}", kind=type(body).__name__
+            f"progress records of version {version} cannot hold {feature}", kind=type(body).__name__
         )
 
 
 def is_root_key(key: bytes) -> bool:
     """Whether the Avro body of a key is that of a record which every worker reads in slot 0.
 
-    These are `TableAdded`, `StreamControl` and `WorkerDrain`, of any version; decodes nothing.
+    These are `TableAdded`, `StreamControl` and `WorkerDrain`, in any version.  Decodes nothing.
     """
     return key[:1] in _ROOT_KEY_STARTS
 
 
 def is_announcement_key(key: bytes) -> bool:
-    """Whether the Avro body of a key is that of a `PartitionAnnounced`, of any version."""
+    """Whether the Avro body of a key is that of a `PartitionAnnounced`, in any version."""
     return key[:1] == _ANNOUNCEMENT_KEY_START
 
 
 def encode_record(record: ProgressRecord) -> bytes | None:
-    """Return the Avro body of a record's value, None for one that removes another.
+    """Return the Avro body of a record's value; None for a record that removes another.
 
-    Raises SchemaError for what its version cannot express.
+    Raises SchemaError for a body that its version cannot express.
     """
     body = record.body
     if isinstance(body, SlotWatermarkExpired):
@@ -217,11 +217,11 @@ _ANNOUNCEMENT_KEY_START = encode_key(PartitionAnnounced(ChildPartition("", (), 0
 def decode_record(
     data: bytes, writer_schema: dict[str, Any] | None = None, *, version: int = PROGRESS_VERSION
 ) -> ProgressRecord:
-    """Return the record that an Avro body holds.
+    """Return the record in an Avro body.
 
-    `writer_schema` is the parsed schema that it was written with, unless it is that of `version`.
-    Raises SchemaError for bytes that are not one record, and for a chunk number that its set cannot
-    have.
+    `writer_schema` is the parsed schema that the body was written with, unless that is the schema
+    of `version`.  Raises SchemaError for bytes that are not one record, and for a chunk number
+    outside the set.
     """
     buffer = io.BytesIO(data)
     try:

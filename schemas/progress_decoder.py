@@ -1,7 +1,8 @@
-"""Framed progress records to records, each read with the schema that it was written with.
+"""Decodes framed progress records, each with the schema that it was written with.
 
-Versions can meet in one progress topic: a fleet is upgraded worker by worker, and a reader may be
-older than both.  The id in the frame names the writer's schema; Avro resolves it to this version's.
+One progress topic can hold several versions: a fleet is upgraded worker by worker, and a reader may
+be older than both.  The id in the frame names the writer's schema, and Avro resolves it to the
+schema of this version.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ _HINT = "Only Tidegate's workers may write to it: find the other writer, then re
 
 
 class ProgressDecoder:
-    """Decodes the values of a progress topic; asks once for each schema id; for one thread.
+    """Decodes the values of a progress topic; looks up each schema id once; for one thread.
 
-    `schema_of` returns the schema of an id, `own_ids` are those of the newest version's own schema,
-    for which it is not asked.  `has_answer` says whether it returns at once, and lets it be found
-    out if not.
+    `schema_of` returns the schema of an id; it is not called for `own_ids`, the ids of the newest
+    version's schema.  `has_answer` says whether it returns at once, and starts a look-up if not.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ProgressDecoder:
         return schema_id in self._writers or self._has_answer(schema_id)
 
     def decode(self, value: bytes) -> ProgressRecord:
-        """Return the record that a value holds.
+        """Return the record in a value.
 
         Raises SchemaError for bytes that are not a framed progress record, and the errors of
         `schema_of` for an id that cannot be resolved.
@@ -64,7 +64,7 @@ class ProgressDecoder:
             raise SchemaError(error.message, hint=error.hint, **fields) from error
 
     def decode_at(self, value: bytes, **place: object) -> ProgressRecord:
-        """Return the record that a value holds.
+        """Return the record in a value.
 
         Raises UnreadableProgress, which names the place, where `decode` raises SchemaError.
         """
@@ -76,12 +76,16 @@ class ProgressDecoder:
             raise UnreadableProgress(message, hint=hint, **{**place, **error.fields}) from error
 
     def _writer(self, schema_id: int) -> _Writer:
-        """Return the version of an id's schema, and the schema, parsed, if it is of no version."""
+        """Return the version of an id's schema; for a schema of no version, also the schema."""
         if schema_id not in self._writers:
             schema = self._schema_of(schema_id)
-            known = [version for version, own in RECORD_SCHEMAS.items() if own == schema]
+            versions = [
+                version
+                for version, known_schema in RECORD_SCHEMAS.items()
+                if known_schema == schema
+            ]
             self._writers[schema_id] = (
-                (known[0], None) if known else (PROGRESS_VERSION, _parsed(schema))
+                (versions[0], None) if versions else (PROGRESS_VERSION, _parsed(schema))
             )
         return self._writers[schema_id]
 

@@ -21,22 +21,22 @@ class SchemaRegistry(Protocol):
     """Confluent's registry, reduced to five calls; ids never change, so they may be cached.
 
     Calls block until the registry answers or its time-out has passed.  Each raises UnreachableError
-    if it does not answer, and ConfigError if it does not let this user do what was asked.
+    if the registry does not answer, and ConfigError if it does not allow this user the call.
     """
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Return the id of a schema under a subject, registering it if it is new.
 
-        Of two calls at the same time, the later version may get the lower id, and equal schemas may
-        become two versions with one id.  Raises SchemaError if the registry refuses the schema (not
-        compatible with the subject's versions).
+        Of two concurrent calls, the later version may get the lower id, and equal schemas may
+        become two versions with one id.  Raises SchemaError if the registry rejects the schema as
+        incompatible with the subject's versions.
         """
         ...
 
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
-        """Return the subject's versions, the oldest first; empty if there is no such subject.
+        """Return the subject's versions, the oldest first; empty if the subject does not exist.
 
-        Contains everything that was registered, by whomever, before the call.
+        Includes everything that any client registered before the call.
         """
         ...
 
@@ -56,8 +56,8 @@ class SchemaRegistry(Protocol):
 class InMemorySchemaRegistry:
     """A registry for one process: ids count from 1, equal schemas share one.
 
-    `BACKWARD` is checked as Avro defines it, without promotions: a field that is new has a default,
-    a field that stays has the same type, and unions and enums only grow.
+    `BACKWARD` is checked as Avro defines it, without promotions: a new field has a default, an
+    existing field keeps its type, and unions and enums only grow.
     """
 
     def __init__(self) -> None:
@@ -87,8 +87,8 @@ class InMemorySchemaRegistry:
 
     def schema(self, schema_id: int) -> dict[str, Any]:
         """Return a schema by id; raises SchemaNotFound for an unknown id."""
-        for text, known in self._ids.items():
-            if known == schema_id:
+        for text, number in self._ids.items():
+            if number == schema_id:
                 schema: dict[str, Any] = json.loads(text)
                 return schema
         raise SchemaNotFound("the registry has no schema with this id", schema_id=schema_id)
@@ -105,7 +105,7 @@ class InMemorySchemaRegistry:
 def _require_backward(reader: Any, writer: Any, *, subject: str) -> None:
     """Raise SchemaError unless `reader` reads what `writer` wrote, by the rules for records."""
     if isinstance(reader, list) and isinstance(writer, list):
-        branches = {_branch(one): one for one in reader}
+        branches = {_branch(branch): branch for branch in reader}
         for old in writer:
             if _branch(old) not in branches:
                 _refuse(subject, reader)
@@ -132,15 +132,15 @@ def _is(schema: Any, kind: str) -> bool:
 
 
 def _branch(schema: Any) -> tuple[Any, ...]:
-    """Return what a union distinguishes its branches by."""
+    """Return the key by which a union distinguishes its branches."""
     if not isinstance(schema, dict):
         return (schema,)
     return schema["type"], schema.get("name")
 
 
-def _refuse(subject: str, found: object) -> None:
+def _refuse(subject: str, refused: object) -> None:
     raise SchemaError(
         "the registry rejects a schema as incompatible with earlier versions",
         subject=subject,
-        found=found,
+        found=refused,
     )

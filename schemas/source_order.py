@@ -1,35 +1,35 @@
-"""Columns of changes that neither Kafka nor releases order: their order, and their time.
+"""Columns with the source's order and time of changes that neither Kafka nor releases order.
 
-A table that has them comes from a source whose events arrive out of order (`docs/protocol.md`,
-7.17).  The order is text that sorts, byte by byte, as the source made the changes.
+A table has them if its source's events arrive out of order (`docs/protocol.md`, 7.17).  The order
+is text that sorts, byte by byte, as the source made the changes.
 """
 
 from __future__ import annotations
 
 SOURCE_ORDER = "_datastream_order"
-"""The change of a row that has the highest value is the newest, whenever it was released."""
+"""Order in the source: the change of a row with the highest value is the newest, in any release."""
 
 CHANGES_BEGIN_WITH = "01"
-"""What the order of a change begins with; rows that were found, and not changed, are before all,
-but for those of a backfill that the settings give a place among the changes."""
+"""Prefix of the order of a change; rows from a backfill sort before all changes, except for a
+backfill that the settings place among the changes."""
 
 SOURCE_TIMESTAMP = "_datastream_source_timestamp"
 """When the source made the change, by its own clock."""
 
 SOURCE_UUID = "_datastream_uuid"
-"""What names the event, also in its copies."""
+"""Id of the event, the same in its copies."""
 
 SOURCE_CHANGE_TYPE = "_datastream_change_type"
-"""What the source calls the change."""
+"""The source's name for the kind of change."""
 
 SOURCE_READ_METHOD = "_datastream_read_method"
-"""How the event was read; `backfill` is in that of a row that was found."""
+"""How the event was read; contains `backfill` for a row from a backfill."""
 
 SOURCE_SCHEMA_KEY = "_datastream_schema_key"
-"""What names the schema of the row, the same in each file with it; null in old files."""
+"""Id of the row's schema, the same in each file with that schema; null in old files."""
 
 SOURCE_TRANSACTION = "_datastream_tx_id"
-"""The source's transaction; MySQL's global identifier, where the source has one."""
+"""Id of the source's transaction, if the source has one; MySQL's global identifier."""
 
 SOURCE_SCN = "_datastream_scn"
 """Oracle's system change number."""

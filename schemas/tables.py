@@ -4,9 +4,9 @@ Column types come in three notations: INFORMATION_SCHEMA writes `ARRAY<STRING(MA
 varying[]` in a PostgreSQL database, and a data change record of both has
 `{"code":"ARRAY","array_element_type":{"code":"STRING"}}`.  All become `ColumnType`.
 
-The catalogue describes all tables at once, and Spanner gets new types and options: a notation that
-is not known becomes a type that nothing carries, under its own text, and concerns only what
-publishes the column.
+The catalogue describes all tables at once, and Spanner may add types and options: an unknown
+notation becomes a type with that text which no Avro type carries, so only publishing that column
+fails.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ _POSTGRESQL_CODES: Mapping[str, tuple[str, str]] = {
     "interval": ("INTERVAL", ""),
     "spanner.tokenlist": ("TOKENLIST", ""),
 }
-"""Type code and annotation of each type that Spanner's PostgreSQL has, by its names."""
+"""Type code and annotation of each type in Spanner's PostgreSQL, by its names."""
 _SHOWN_MAX = 80
 
 
 def _named(value: object, field: str) -> str:
-    """Return a name for a part of a type that has none: no type of Spanner's has a space in it."""
+    """Return a name for an unnamed part of a type; no name of a Spanner type contains a space."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return f"{field} {value}" if is_number else f"{field} OF {type(value).__name__.upper()}"
 
 
 def folded(name: str) -> str:
-    """Return a table's or column's name as Spanner compares it: without case."""
+    """Return a table's or column's name in the form that Spanner compares: without case."""
     return name.lower()
 
 
@@ -73,10 +73,11 @@ def folded(name: str) -> str:
 class ColumnType:
     """A Spanner type: a code of `google.spanner.v1.TypeCode`, its element type, an annotation.
 
-    Any other code is that of a type which no Avro type carries (`schemas.avro_types`).
+    Any other code belongs to a type that no Avro type carries (`schemas.avro_types`).
 
     Spanner has no arrays of arrays, so an element has no element: nesting in received bytes cannot
     cause recursion.
+
     """
 
     code: str
@@ -85,23 +86,23 @@ class ColumnType:
 
     @property
     def text(self) -> str:
-        """All of it, for messages: two types are equal if these are."""
+        """The complete type as text; two types are equal if their texts are."""
         code = self.code if self.element is None else f"{self.code}<{self.element.text}>"
         return f"{code} {self.annotation}".rstrip()
 
     @classmethod
     def from_spanner_type(cls, text: str) -> ColumnType:
-        """Read INFORMATION_SCHEMA's notation; another text is the code of the type itself."""
+        """Parse INFORMATION_SCHEMA's notation; an unknown text becomes the type's code."""
         if match := _ARRAY_TYPE.fullmatch(text.strip()):
             return cls("ARRAY", cls._scalar(match.group(1)))
         return cls._scalar(text)
 
     @classmethod
     def from_postgresql_type(cls, text: str) -> ColumnType:
-        """Read the notation of a PostgreSQL database's information_schema.
+        """Parse the notation of a PostgreSQL database's information_schema.
 
-        A type without a code of Spanner's, or another text, is a code with that name, which
-        nothing supports.
+        A type without a Spanner type code, or an unknown text, becomes a code with that name, which
+        Tidegate does not support.
         """
         match = _POSTGRESQL_TYPE.fullmatch(_PRECISION.sub("", text.strip().lower()))
         if match is None:
@@ -119,15 +120,16 @@ class ColumnType:
 
     @classmethod
     def _unknown(cls, text: str) -> ColumnType:
-        """Return a type of an unknown notation, under its own text."""
+        """Return a type with an unknown notation, named by its text."""
         return cls(text[:_SHOWN_MAX])
 
     @classmethod
     def from_type_json(cls, value: Mapping[str, Any]) -> ColumnType:
-        """Read a data change record's notation; nothing supports an array of arrays.
+        """Parse a data change record's notation; an array of arrays is not supported.
 
-        A code may be any.  One that is not a name, as JSON has an enum's value without a name, is
-        that of a type which nothing supports: the records of other tables can still be read.
+        Any code is accepted.  A code that is not a name, such as the number that JSON has for an
+        enum's unnamed value, becomes an unsupported type, so the records of other tables can still
+        be read.
         """
         element = value.get("array_element_type")
         if element is None:

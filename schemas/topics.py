@@ -4,13 +4,13 @@ A prefix names one change stream: `<prefix>-progress`, `<prefix>-dead-letter`, a
 `<prefix>.<table>` or what the stream's template makes of prefix and table.
 
 A template is a text with the placeholders `{prefix}` and `{table}`.  `{prefix}` comes first and a
-separator follows it, so that the topics of two streams can meet only where one prefix continues the
-other.  `{table}` is in it once, so that a topic names its table.  The producer's setting may hold
-`{database}`, the database's id, which is resolved before a template is used.
+separator follows it, so that the topics of two streams can collide only where one prefix continues
+the other.  It contains `{table}` once, so that a topic names its table.  The producer's setting may
+hold `{database}`, the database's id, which is resolved before a template is used.
 
 Kafka's metrics write `.` as `_`: a broker refuses to create `p.shop_Items` while `p.shop.Items`
 exists.  Topics of one stream that differ in case only would belong to one table, since Spanner
-compares names without case, and to one folder or table of many an output.
+compares names without case, and in many outputs to one folder or table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEMPLATE_SETTING = "topic_template"
 TEMPLATE_DEFAULT = "{prefix}.{table}"
 
 SEPARATORS = ".-_"
-"""One of these follows the prefix."""
+"""The separators: one of them follows the prefix."""
 
 _DATABASE = "{database}"
 _PREFIX_PART, _TABLE_PART = "{prefix}", "{table}"
@@ -42,7 +42,7 @@ _LETTERS_HINT = "A topic's name has letters, digits, '.', '_' and '-'"
 
 @dataclass(frozen=True, slots=True)
 class TopicTemplate:
-    """A template without `{database}`; make one with `parse`."""
+    """A template without `{database}`; created by `parse`."""
 
     middle: str
     """The text between prefix and table."""
@@ -51,7 +51,7 @@ class TopicTemplate:
 
     @classmethod
     def parse(cls, text: str, *, database: str = "") -> Self:
-        """Return the template of a setting, with the id of the database in its place.
+        """Return the template of a setting, with `{database}` replaced by the id of the database.
 
         Raises ConfigError for a text that is not a template.
         """
@@ -108,10 +108,10 @@ HEADER_ORDER = "order"
 """First header of every data record: its order key."""
 
 HEADER_MOD = "mod"
-"""Second header of every data record: I, U or D, so that it is known without decoding the value."""
+"""Second header of every data record: I, U or D, readable without decoding the value."""
 
 HEADER_ORIGIN = "origin"
-"""Third header of every data record: a hash of the token of the stream partition it comes from."""
+"""Third header of every data record: a hash of the token of the record's stream partition."""
 
 HEADERS_PARKED = (HEADER_ORDER, HEADER_MOD, "topic", "form", "reason", "error", "token")
 """The headers of every dead-letter record, in their order."""
@@ -120,13 +120,13 @@ HEADER_REDRIVEN = "redriven"
 """Fourth header of a data record that came back from the dead-letter topic."""
 
 ROOT_TOKEN = ""
-"""The initial query has no token; its slot is that of the empty string: 0, of any number."""
+"""Token of the initial query, which has none: the empty string, whose slot is always 0."""
 
 SLOTS_DEFAULT = 16
 
 _PROGRESS, _DEAD_LETTER = "-progress", "-dead-letter"
 _NOT_DATA = (_PROGRESS, _DEAD_LETTER)
-"""How no data topic's name ends: it could be another topic of this stream or of another one."""
+"""Endings that no data topic may have: it could be another topic of this or another stream."""
 _KEY, _VALUE = "-key", "-value"
 _TABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
 _BESIDE = "__backfill"
@@ -137,12 +137,12 @@ _TEMPLATE = f"{PRODUCER_FILTER}{TEMPLATE_SETTING}="
 
 
 def beside(table: str) -> str:
-    """Return the name for a table whose rows are read by a backfill while the stream runs."""
+    """Return the name of a table for its rows that a backfill reads while the stream runs."""
     return f"{table}{_BESIDE}"
 
 
 def table_of(name: str) -> str:
-    """Return the table of a name: the name itself, or the table that `beside` was given."""
+    """Return the table of a name: the name itself, or the argument of `beside`."""
     return name.removesuffix(_BESIDE)
 
 
@@ -155,22 +155,22 @@ def slot_of(partition_token: str, slots: int) -> int:
 class TopicNames:
     """All names that follow from a prefix and from the template of data topics.
 
-    Raises ConfigError for a prefix that Kafka refuses, and for a template that does not tell
-    tables and streams apart.  `template` has no `{database}` any more.
+    Raises ConfigError for a prefix that Kafka rejects, and for a template that does not distinguish
+    tables and streams.  `template` no longer contains `{database}`.
     """
 
     prefix: str
     template: str = TEMPLATE_DEFAULT
     _head: str = field(init=False, repr=False, compare=False)
-    """What comes before the table in a data topic's name."""
+    """The text before the table in a data topic's name."""
     _tail: str = field(init=False, repr=False, compare=False)
-    """What comes after it."""
+    """The text after the table."""
     _not_tables: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """Tables whose topic would end like a progress or dead-letter topic."""
     _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check the prefix and the template."""
         if not _PREFIX.fullmatch(self.prefix):
             raise ConfigError(
                 f"prefix {self.prefix!r} cannot begin a topic name",
@@ -204,12 +204,12 @@ class TopicNames:
 
     @property
     def dead_letter(self) -> str:
-        """Changes that could not be published, and those of their keys that came after them."""
+        """Changes that could not be published, and later changes of their keys."""
         return f"{self.prefix}{_DEAD_LETTER}"
 
     @property
     def backfills(self) -> str:
-        """Requests for backfills while the stream runs; under few templates a data topic's name."""
+        """Requests for backfills while the stream runs; with few templates a data topic's name."""
         return f"{self.prefix}-backfill-requests"
 
     @property
@@ -219,17 +219,19 @@ class TopicNames:
 
     @property
     def recorded(self) -> tuple[str, ...]:
-        """What `StreamStarted.filters` says of the template: nothing of the default."""
+        """Return the entries of `StreamStarted.filters` for the template; none for the default."""
         return () if self.template == TEMPLATE_DEFAULT else (f"{_TEMPLATE}{self.template}",)
 
     @staticmethod
     def recorded_template(filters: Iterable[str]) -> str:
         """Return the template of a stream, from its `StreamStarted.filters`."""
-        found = [one.removeprefix(_TEMPLATE) for one in filters if one.startswith(_TEMPLATE)]
-        return found[0] if found else TEMPLATE_DEFAULT
+        templates = [
+            entry.removeprefix(_TEMPLATE) for entry in filters if entry.startswith(_TEMPLATE)
+        ]
+        return templates[0] if templates else TEMPLATE_DEFAULT
 
     def require_recorded(self, filters: Iterable[str]) -> None:
-        """Raise ConfigError for a stream that has another template: its topics are other ones."""
+        """Raise ConfigError for a stream with another template: its topics have other names."""
         recorded = self.recorded_template(filters)
         if recorded != self.template:
             raise ConfigError(
@@ -265,21 +267,21 @@ class TopicNames:
 
     @property
     def data_pattern(self) -> str:
-        """Regular expression, for Python and Java alike, of the whole name of every data topic."""
+        """Regular expression, for Python and Java, for the complete name of every data topic."""
         return self._pattern.pattern
 
     def is_data(self, topic: str) -> bool:
-        """Whether a topic is one of a table of this stream."""
+        """Whether a topic is a data topic of this stream."""
         return self._pattern.fullmatch(topic) is not None
 
     def table(self, topic: str) -> str | None:
-        """Return the table of a data topic, or None if the topic is not one of this stream."""
+        """Return the table of a data topic, or None if the topic does not belong to this stream."""
         if not self.is_data(topic):
             return None
         return topic[len(self._head) : len(topic) - len(self._tail)]
 
     def is_unclear(self, topic: str) -> bool:
-        """Whether a topic looks like one of this stream's, and is not."""
+        """Whether a topic looks like a topic of this stream, but is not."""
         starts = (self._head, *(f"{self.prefix}{separator}" for separator in SEPARATORS))
         own = (self.progress, self.dead_letter, self.backfills)
         return topic.startswith(starts) and topic not in own and not self.is_data(topic)
@@ -287,10 +289,9 @@ class TopicNames:
     def overlapping(self, topics: Iterable[str]) -> list[str]:
         """Return the progress topics of streams whose data topics could be read as this one's.
 
-        Where one prefix continues the other after a dot (`orders` and `orders.eu`),
-        the topic `orders.eu.items` could belong to both streams; with the template
-        `{prefix}-{table}` so could `orders-eu.items`, of `orders-eu`.  Which template the other
-        stream has does not matter.
+        Where one prefix continues the other after a dot (`orders` and `orders.eu`), the topic
+        `orders.eu.items` could belong to both streams; with the template `{prefix}-{table}` so
+        could `orders-eu.items`, of `orders-eu`.  The template of the other stream does not matter.
         """
         return sorted(
             topic
@@ -321,10 +322,10 @@ class TopicNames:
         if f"{other}.".startswith(f"{self.prefix}.") or self.prefix.startswith(f"{other}."):
             return True
         is_longer = other.startswith(self.prefix)
-        return is_longer and any(self._may_begin(f"{other}{one}") for one in SEPARATORS)
+        return is_longer and any(self._may_begin(f"{other}{separator}") for separator in SEPARATORS)
 
     def _may_begin(self, start: str) -> bool:
-        """Whether a data topic of this stream may begin with a text and go on after it."""
+        """Whether the name of a data topic may begin with a text and continue after it."""
         if self._head.startswith(start):
             return True
         if not start.startswith(self._head):
@@ -348,11 +349,11 @@ class TopicNames:
                     yield table
 
     def has_schemas(self, topic: str) -> bool:
-        """Whether a topic is one of this stream whose keys and values have subjects."""
+        """Whether a topic belongs to this stream and its keys and values have subjects."""
         return topic == self.progress or self.is_data(topic)
 
     def is_subject(self, subject: str) -> bool:
-        """Whether a subject of the registry is one of this stream's topics."""
+        """Whether a subject of the registry belongs to a topic of this stream."""
         ends = [end for end in (_KEY, _VALUE) if subject.endswith(end)]
         return any(self.has_schemas(subject.removesuffix(end)) for end in ends)
 
@@ -368,29 +369,29 @@ class TopicNames:
 
 
 def topic_collisions(wanted: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
-    """Return the wanted topics that Kafka would not create, each with the one in its way.
+    """Return the wanted topics that Kafka would not create, each with the colliding topic.
 
-    That may be another wanted one that comes before it.  What exists is not created.
+    That may be an earlier wanted topic.  Existing topics are not created.
     """
     return _in_the_way(wanted, existing, _in_metrics)
 
 
 def topics_of_one_name(wanted: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
-    """Return likewise those that differ in case only from another one of the stream."""
+    """Return the wanted topics that differ only in case from another topic, with that topic."""
     return _in_the_way(wanted, existing, str.lower)
 
 
 def _in_the_way(
     wanted: Iterable[str], existing: Iterable[str], as_one: Callable[[str], str]
 ) -> dict[str, str]:
-    known = frozenset(existing)
-    taken = {as_one(topic): topic for topic in sorted(known)}
-    found: dict[str, str] = {}
+    present = frozenset(existing)
+    topics_by_name = {as_one(topic): topic for topic in sorted(present)}
+    collisions: dict[str, str] = {}
     for topic in wanted:
-        other = topic if topic in known else taken.setdefault(as_one(topic), topic)
+        other = topic if topic in present else topics_by_name.setdefault(as_one(topic), topic)
         if other != topic:
-            found[topic] = other
-    return found
+            collisions[topic] = other
+    return collisions
 
 
 def _in_metrics(topic: str) -> str:
