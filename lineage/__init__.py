@@ -1,4 +1,4 @@
-"""What the records of a progress topic say together: lineage, snapshots in effect, watermark.
+"""The state of a stream as folded from its progress topic: lineage, snapshots in effect, watermark.
 
 Pure: no client, no I/O, no clock.  Producer and consumer fold with this code.
 """

@@ -1,6 +1,6 @@
 """Errors of a reader of the progress topic, and errors that stopped a stream partition.
 
-A heartbeat holds the second kind as text: the class of the error, then its message.
+A heartbeat holds the latter as text: the class of the error, then its message.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ class StopReason(NamedTuple):
     """An error that stopped a stream partition."""
 
     kind: str | None
-    """The error's class; None in heartbeats of versions that wrote its text only."""
+    """The error's class; None in heartbeats of versions that wrote only its text."""
     text: str
-    """What happened, to what, and what to do."""
+    """What happened, to what, and how to fix it."""
 
 
 def stop_text(error: TidegateError) -> str:
-    """Return what a heartbeat says of an error: `read_stop` takes it apart."""
+    """Return the text of an error for a heartbeat; `read_stop` parses it."""
     return f"{type(error).__name__}: {error}"
 
 
 def read_stop(stopped: str) -> StopReason:
-    """Return what a heartbeat's `stopped` says."""
-    found = _TEXT.fullmatch(stopped)
-    return StopReason(None, stopped) if found is None else StopReason(found[1], found[2])
+    """Parse the `stopped` of a heartbeat."""
+    match = _TEXT.fullmatch(stopped)
+    return StopReason(None, stopped) if match is None else StopReason(match[1], match[2])
 
 
 def is_expired(stopped: str | None) -> bool:
-    """Whether a stream partition that is stopped for this reason has an expired position.
+    """Whether a stream partition is stopped because its position has expired.
 
-    Other errors may name anything, such as a file whose path looks like a field of this one.
+    `stopped` is the heartbeat's text.  Only the class of the error counts, because the message of
+    another error may contain anything.
     """
     if stopped is None:
         return False

@@ -1,4 +1,4 @@
-"""What the progress topic says of a stream now: its slots and stream partitions, slowest first."""
+"""The current state of a stream from its progress topic: its slots and stream partitions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tidegate.schemas.progress import (
 
 
 class PartitionCondition(StrEnum):
-    """What a slot's heartbeats say of a stream partition."""
+    """The condition of a stream partition in its slot's heartbeats."""
 
     OPEN = "open"
-    """Read, or about to be read, by the slot's owner."""
+    """Its slot's owner reads it, or is about to."""
     WAITING = "waiting"
-    """For parents that have not finished."""
+    """It waits for parents that have not finished."""
     STOPPED = "stopped"
-    """By an error; it holds its watermark."""
+    """An error has stopped it; it holds its watermark."""
     FINISHED = "finished"
-    """It has published all that it brought."""
+    """It has published all its changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class PartitionStatus:
     token: str
     slot: int
     worker: str
-    """Who wrote the slot's newest heartbeat."""
+    """The worker that wrote the slot's newest heartbeat."""
     condition: PartitionCondition
     watermark_us: int
     reason: str | None
-    """Why it stopped."""
+    """Why it stopped; empty unless it is stopped."""
     stopped_since_us: int | None = None
-    """When a heartbeat first said so, to the minute, as far as the topic still holds it."""
+    """When a heartbeat first reported the stop, to the minute, as far as the topic still has it."""
     error: str | None = None
     """The class of the error that stopped it; None where an older version wrote the heartbeat."""
     parked: int = 0
-    """How many of its changes, or events of files, are in the dead-letter topic."""
+    """Number of its changes, or events of files, in the dead-letter topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,21 @@ class SlotStatus:
 
     slot: int
     worker: str
-    """Who wrote its newest heartbeat; empty without one."""
+    """The worker that wrote its newest heartbeat; empty without a heartbeat."""
     version: int
-    """That heartbeat's version; 0 without one."""
+    """The version of its newest heartbeat; 0 without a heartbeat."""
     open: int
-    """Stream partitions that have not finished."""
+    """Number of stream partitions that have not finished."""
     watermark_us: int | None
-    """The lowest of them; None without one, or while the slot is not known."""
+    """The lowest watermark of its stream partitions; None without any, or for an unknown slot."""
     is_paused: bool = False
-    """Whether an owner of it obeys the pause that holds: no query of it runs."""
+    """Whether the slot's owner has paused it for the current pause: no query of it runs."""
     heard_us: int | None = None
     """When its newest heartbeat was written, to the minute."""
     steady_since_us: int | None = None
-    """Since when, at least, it has a heartbeat each minute and nothing of it is stopped."""
+    """The slot has had a heartbeat each minute, and nothing stopped, since this time or longer."""
     empty_since_us: int | None = None
-    """Since when it has no stream partition; None while it has any."""
+    """Since when it has had no stream partition; None while it has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ class FleetStatus:
     partitions: tuple[PartitionStatus, ...]
     """The slowest first."""
     gaps: tuple[PartitionGap, ...] = ()
-    """Accepted losses of changes that expired unread, by time."""
+    """Accepted gaps of changes that expired unread, by time."""
     control: StreamControl | None = None
-    """What an operator wanted last; None if none has said anything."""
+    """The last control request of an operator; None if there was none."""
 
     @property
     def is_to_pause(self) -> bool:
@@ -99,13 +99,15 @@ class FleetStatus:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the stream is paused and all that was read of it is published."""
+        """Whether the stream is paused and all read changes are published."""
         return self.is_to_pause and all(slot.is_paused for slot in self.slots)
 
 
 def fleet_status(view: FleetView, started: StreamStarted, *, epoch: str) -> FleetStatus:
-    """Return the status as of what was folded: up to date where slots were read to their ends."""
-    partitions = tuple(sorted(_partitions(view), key=lambda one: (one.watermark_us, one.token)))
+    """Return the status as of the folded records: current if the slots were read to their ends."""
+    partitions = tuple(
+        sorted(_partitions(view), key=lambda partition: (partition.watermark_us, partition.token))
+    )
     slots = tuple(_slot(view, number) for number in range(len(view.slots)))
     lowest_us = min((s.watermark_us for s in slots if s.watermark_us is not None), default=None)
     has_ended = view.is_complete and lowest_us is None and started.end_ns is not None
@@ -141,7 +143,7 @@ def _partitions(view: FleetView) -> Iterator[PartitionStatus]:
 
 
 def condition_of(token: TokenSnapshot) -> PartitionCondition:
-    """Return what a heartbeat says of a stream partition that has not finished."""
+    """Return the condition of a stream partition that has not finished, from its heartbeat."""
     if token.stopped is not None:
         return PartitionCondition.STOPPED
     is_waiting = not set(token.parents) <= set(token.parents_heard)

@@ -1,8 +1,8 @@
-"""All slots of one epoch, as their owners have published them: a fold of the whole progress topic.
+"""The slots of one epoch as their owners have published them: a fold of the whole progress topic.
 
 It is the frontier of a reader that reads no data, so a parent leaves the view only after its
-children have entered it.  What cannot move is left out of a slot's lowest watermark, and so are
-slots whose newest heartbeat is of version 1, which does not say what is stopped.
+children have entered it.  A slot's lowest watermark leaves out stream partitions that cannot move,
+and slots whose newest heartbeat is of version 1, which does not record what is stopped.
 
 A stream partition that its slot does not hold has finished, or has not been announced.  Its marker
 proves that it has finished.  Without a marker the watermark of the whole fleet decides: the parent
@@ -34,7 +34,7 @@ from tidegate.schemas.topics import slot_of
 
 
 class PublishedView:
-    """The frontier of one epoch without its data, and those that finished beyond it."""
+    """The frontier of one epoch without data, and the stream partitions that finished beyond it."""
 
     def __init__(self, progress_topic: str) -> None:
         """Start without records."""
@@ -42,15 +42,15 @@ class PublishedView:
         self._frontier = Frontier(ProgressOnly(progress_topic))
         self._watermark_us: int | None = None
         self._finished = KeyedHeap()
-        """Ends of those that finished and that the watermark has not passed."""
+        """Ends of finished stream partitions that the watermark has not passed."""
 
     def fold(self, rows: Iterable[ProgressRow], *, reached: EndOffsets) -> None:
-        """Take records of the epoch, those of each slot by offset, each once.
+        """Fold records of the epoch, the records of each slot by offset, each once.
 
         Raises ProtocolError where they contradict the protocol.
         """
-        kept = [self._kept(row) for row in rows]
-        self._frontier.fold(kept, reached=reached)
+        rows_of_view = [self._kept(row) for row in rows]
+        self._frontier.fold(rows_of_view, reached=reached)
         watermark = self._frontier.watermark()
         if watermark is not None:
             self._watermark_us = watermark.us
@@ -91,23 +91,23 @@ class FleetView:
         self.slots = tuple(SlotTokens() for _ in range(slots))
         """By number; read only."""
         self.control: StreamControl | None = None
-        """What operators want of the stream; None if none has said anything."""
+        """The last control request of an operator; None if there was none."""
 
     def fold(self, rows: Iterable[ProgressRow], *, reached: Mapping[int, int]) -> None:
-        """Take records, those of each slot by offset, and the next offset of every slot.
+        """Fold records, the records of each slot by offset, with the next offset of every slot.
 
-        Records of another epoch are passed over, and those that were taken before.  Raises
+        Records of another epoch, and records that were folded before, are ignored.  Raises
         ProtocolError where the records contradict the protocol.
         """
-        own = [found for row in rows if (found := self._own(row)) is not None]
-        kept = [found for row in own if (found := self._kept(row)) is not None]
+        own_rows = [own_row for row in rows if (own_row := self._own(row)) is not None]
+        folded_rows = [folded for row in own_rows if (folded := self._kept(row)) is not None]
         offsets = {self._topic: reached}
-        self._frontier.fold(kept, reached=offsets)
+        self._frontier.fold(folded_rows, reached=offsets)
         if self._published is not None:
-            self._published.fold(own, reached=offsets)
+            self._published.fold(own_rows, reached=offsets)
 
     def lowest_us(self, slot: int) -> int | None:
-        """Return the lowest watermark of what can move in a slot; None if there is nothing."""
+        """Return the lowest watermark that can move in a slot; None if there is none."""
         view = self._frontier.view(slot)
         if view is None or self.slots[slot].version == 1:
             return None
@@ -115,13 +115,13 @@ class FleetView:
         return None if slowest is None else slowest.watermark_us
 
     def announced_us(self, slot: int) -> int | None:
-        """Return the lowest watermark of what was announced after a slot's heartbeat in effect."""
+        """Return the lowest watermark announced after a slot's heartbeat in effect, if any."""
         view = self._frontier.view(slot)
         announced = None if view is None else view.slowest_announced()
         return None if announced is None else announced.watermark_us
 
     def has_published(self, token: str, at_us: int) -> bool:
-        """Whether a stream partition has published what precedes its move-out of an instant.
+        """Whether a stream partition has published everything before its move-out at an instant.
 
         True only where the records prove it; any worker may own the stream partition.
         """
@@ -129,11 +129,11 @@ class FleetView:
         if published is None:
             raise InvariantViolation("what is published is not followed", token=token)
         tokens = self.slots[slot_of(token, len(self.slots))].tokens
-        known = None if tokens is None else tokens.get(token)
-        if known is None or published.has_marker(token):
+        snapshot = None if tokens is None else tokens.get(token)
+        if snapshot is None or published.has_marker(token):
             return published.has_finished(token, at_us)
-        has_moved_out = any(name == MOVE_OUTS for name, _ in known.boundary)
-        return known.watermark_us >= (at_us - 1 if has_moved_out else at_us)
+        has_moved_out = any(name == MOVE_OUTS for name, _ in snapshot.boundary)
+        return snapshot.watermark_us >= (at_us - 1 if has_moved_out else at_us)
 
     @property
     def has_stopped(self) -> bool:
@@ -142,7 +142,7 @@ class FleetView:
 
     @property
     def gaps(self) -> tuple[PartitionGap, ...]:
-        """Accepted gaps, by time."""
+        """The accepted gaps, by time."""
         return self._frontier.gaps
 
     @property
@@ -152,14 +152,14 @@ class FleetView:
         return all(view is not None and view.current is not None for view in views)
 
     def _own(self, row: ProgressRow) -> ProgressRow | None:
-        """Return a record that is new and of the epoch."""
+        """Return the record if it is new and of the epoch; otherwise None."""
         if row.offset <= self._folded_through[row.slot]:
             return None
         self._folded_through[row.slot] = row.offset
         return row if row.record.epoch == self._epoch else None
 
     def _kept(self, row: ProgressRow) -> ProgressRow | None:
-        """Return what a frontier of those that can move takes."""
+        """Fold a record of the epoch; return the record for the frontier, or None."""
         if isinstance(row.record.body, StreamControl):
             self.control = row.record.body
         body = self.slots[row.slot].fold(row.record, offset=row.offset)
@@ -171,7 +171,7 @@ class FleetView:
 def _without_data(row: ProgressRow, body: ProgressBody, progress_topic: str) -> ProgressRow:
     """Return a row with a body whose vector has the progress topic only.
 
-    Vectors grow with the data topics, and nothing is read of these here.
+    Vectors grow with the data topics, and no data topic is read here.
     """
     if isinstance(body, SlotProgress | SlotChanges | SlotWatermark):
         entries = tuple(entry for entry in body.vector if entry.topic == progress_topic)

@@ -1,11 +1,12 @@
 """The frontier: every slot's view, and the watermark that follows from them.
 
-    watermark = the minimum over all stream partitions of all slots' views
+watermark = the minimum over all stream partitions of all slots' views
 
-It exists once the stream is known and each of its slots has a snapshot in effect.  What is folded
-is the progress topic, read from its beginning, in any interleaving of slots; what is in effect
-follows from the offsets that the reader has reached, so the same records and offsets always give
-the same frontier. The theory, and why the minimum is exact, is in `docs/protocol.md`, 6.5.
+It exists once the stream is known and each of its slots has a snapshot in effect.  The frontier
+folds the progress topic, read from its beginning, in any interleaving of slots; the snapshots in
+effect follow from the offsets that the reader has reached, so the same records and offsets always
+give the same frontier.  `docs/protocol.md`, 6.5, has the theory and the proof that the minimum is
+exact.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ class ProgressRow:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Everything with a commit timestamp <= `us` is in what the reader has consumed."""
+    """A time up to which the reader has consumed everything (commit timestamp <= `us`)."""
 
     us: int
     slowest: str | None
-    """Token with the lowest watermark; None when the bounded stream has ended."""
+    """The token with the lowest watermark; None when the bounded stream has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +62,17 @@ class _Stream:
     slots: int
     end_ns: int | None
     key_schema_ids: dict[str, int]
-    """Also those of later tables."""
+    """The key schemas of the data topics, including later tables."""
     topic_ids: dict[str, str] = field(default_factory=dict)
-    """Kafka's ids of the recorded data topics; empty in what older programs stored."""
+    """Kafka's ids of the recorded data topics; empty in checkpoints of older programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierMark:
-    """How far a frontier was at a moment."""
+    """How far a frontier was at one moment."""
 
     stream: tuple[str | None, int, int]
-    """The epoch, and how many topics of the stream had a key schema, and an id."""
+    """The epoch, and the numbers of topics that had a key schema and an id."""
     slots: Mapping[int, SlotMark]
 
 
@@ -85,29 +86,32 @@ class Frontier:
         self._stream: _Stream | None = None
         self._slots: dict[int, SlotView] = {}
         self.workers: dict[int, str] = {}
-        """Who wrote the newest heartbeat that was read of each slot; nothing is decided by it.
+        """The worker that wrote the newest heartbeat of each slot; for information only.
 
         `items_since` leaves it out.
         """
 
     @property
     def finished_tokens(self) -> int:
-        """Completion markers read so far."""
+        """Number of completion markers read so far."""
         return sum(view.finished_tokens for view in self._slots.values())
 
     @property
     def snapshots_waiting(self) -> int:
-        """Snapshots that were read and are not in effect."""
+        """Number of snapshots that were read and are not in effect."""
         return sum(view.snapshots_waiting for view in self._slots.values())
 
     @property
     def gaps(self) -> tuple[PartitionGap, ...]:
-        """Accepted gaps read so far, by time: no snapshot in effect passes one that is missing."""
-        found = (gap for view in self._slots.values() for gap in view.gaps.values())
-        return tuple(sorted(found, key=lambda gap: (gap.from_us, gap.token)))
+        """The accepted gaps read so far, by time.
+
+        No snapshot in effect passes a gap that is missing here.
+        """
+        gaps = (gap for view in self._slots.values() for gap in view.gaps.values())
+        return tuple(sorted(gaps, key=lambda gap: (gap.from_us, gap.token)))
 
     def view(self, slot: int) -> SlotView | None:
-        """Return what is known of a slot; None before its first record.  Read only."""
+        """Return the view of a slot; None before its first record.  Read only."""
         return self._slots.get(slot)
 
     def key_schema_id(self, topic: str) -> int | None:
@@ -116,16 +120,16 @@ class Frontier:
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """Kafka's id of each data topic that the epoch has recorded, where it is known."""
+        """Kafka's id of each recorded data topic whose id is known."""
         return {} if self._stream is None else self._stream.topic_ids
 
     def fold(self, rows: Iterable[ProgressRow], *, reached: EndOffsets) -> list[ProgressRow]:
-        """Take records, in any order, and the offsets that the reader has reached.
+        """Fold records, in any order, with the offsets that the reader has reached.
 
-        Returns them by slot and offset.
+        Returns the records by slot and offset.
 
-        `rows` holds, of each slot, all records that count between the former and the present
-        offset. Raises MixedEpochs, ProtocolError where the records contradict the protocol, and
+        `rows` holds, for each slot, all records that count between the previous and the present
+        offset.  Raises MixedEpochs, ProtocolError where the records contradict the protocol, and
         ConfigError for a stream whose data topics have other names than the subscription's.
         """
         ordered = sorted(rows, key=lambda row: (row.slot, row.offset))
@@ -139,7 +143,7 @@ class Frontier:
         return ordered
 
     def watermark(self) -> Watermark | None:
-        """The watermark, or None while it cannot be known.
+        """The watermark, or None while it is unknown.
 
         Raises ProtocolError if an unbounded stream has no stream partition left.
         """
@@ -149,7 +153,9 @@ class Frontier:
         if any(view is None or view.current is None for view in views):
             return None
         candidates = [view.slowest() for view in views if view is not None]
-        slowest = min((one for one in candidates if one is not None), default=None)
+        slowest = min(
+            (candidate for candidate in candidates if candidate is not None), default=None
+        )
         if slowest is not None:
             return Watermark(slowest.watermark_us, slowest.token)
         if self._stream.end_ns is None:
@@ -159,10 +165,10 @@ class Frontier:
         return Watermark(self._stream.end_ns // NS_PER_US, None)
 
     def slowest_of_slots(self) -> list[tuple[int, Slowest]]:
-        """Return each slot with its slowest stream partition, the one furthest behind first."""
-        found = ((slot, view.slowest()) for slot, view in self._slots.items())
-        known = [(slot, slowest) for slot, slowest in found if slowest is not None]
-        return sorted(known, key=lambda one: (one[1], one[0]))
+        """Return each slot with its slowest stream partition, the lowest watermark first."""
+        slots = ((slot, view.slowest()) for slot, view in self._slots.items())
+        moving = [(slot, slowest) for slot, slowest in slots if slowest is not None]
+        return sorted(moving, key=lambda entry: (entry[1], entry[0]))
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the frontier contradicts itself."""
@@ -176,12 +182,12 @@ class Frontier:
         return FrontierMark(self._stream_mark(), slots)
 
     def items_since(self, mark: FrontierMark | None) -> Iterator[list[Any]]:
-        """Yield plain data that `apply` takes, for a frontier as this one was at a mark.
+        """Yield plain data for `apply`, with all that has changed since a mark.
 
         None is the mark of a frontier without records.
         """
-        known = (None, -1, -1) if mark is None else mark.stream
-        if known != self._stream_mark():
+        marked = (None, -1, -1) if mark is None else mark.stream
+        if marked != self._stream_mark():
             stream = None if self._stream is None else asdict(self._stream)
             yield ["stream", self.epoch, stream]
         for number, view in sorted(self._slots.items()):
@@ -189,7 +195,7 @@ class Frontier:
                 yield [number, *item]
 
     def apply(self, items: Iterable[list[Any]]) -> None:
-        """Take what `items_since` gave, in its order."""
+        """Apply the items that `items_since` yielded, in their order."""
         for head, *rest in items:
             if head == "stream":
                 self.epoch, stream = rest
@@ -199,7 +205,7 @@ class Frontier:
 
     @classmethod
     def of_format_1(cls, data: Mapping[str, Any], subscription: Subscribed) -> Frontier:
-        """Rebuild what a program stored which wrote the frontier as one file."""
+        """Restore a frontier from the format of programs that stored it as one file."""
         frontier = cls(subscription)
         frontier.epoch = data["epoch"]
         frontier._stream = None if data["stream"] is None else _Stream(**data["stream"])
@@ -228,12 +234,12 @@ class Frontier:
         elif isinstance(row.record.body, TableAdded):
             self._add_topic(row.record.body.topic)
         view.fold(row.record.body, offset=row.offset)
-        # Other records of a slot come from other workers too: they announce, or accept gaps.
+        # Other workers also write records into a slot: they announce, or accept gaps.
         if isinstance(row.record.body, SlotProgress | SlotChanges | SlotWatermark):
             self.workers[row.slot] = row.record.worker
 
     def _start(self, started: StreamStarted, row: ProgressRow) -> None:
-        """Take the stream from its first chunk, and the topics of each."""
+        """Read the stream from the first chunk, and the topics from each."""
         if started.chunk == 0:  # other chunks have no filters
             self._subscription.require_stream(started)
         if self._stream is None:
@@ -247,7 +253,7 @@ class Frontier:
             self._add_topic(topic)
 
     def _add_topic(self, topic: DataTopic) -> None:
-        """Take a topic's key schema and id; the first record of a topic counts."""
+        """Add a topic's key schema and id; the first record of a topic applies."""
         if self._stream is not None and topic.topic_id:
             self._stream.topic_ids.setdefault(topic.topic, topic.topic_id)
         if self._stream is not None and _is_fixed(topic):

@@ -1,8 +1,8 @@
 """Tokens in the order of a number that may change, such as a time or a watermark.
 
-A change appends to the heap and leaves the former entry where it is, void; void entries are dropped
-when they come to the top, or once they are more than half of the heap.  So a change costs the
-logarithm of the size, and memory stays in proportion to the tokens.
+A change appends to the heap and leaves the former entry in it, void; void entries are dropped when
+they come to the top, or once they are more than half of the heap.  So a change costs the logarithm
+of the size, and memory stays in proportion to the tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _VOID_ALLOWED = 64
 
 
 class KeyedHeap:
-    """A set of tokens, each with a number; the least comes first, and of equal ones by name."""
+    """A set of tokens, each with a number; the lowest number comes first, then the token's text."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -36,7 +36,7 @@ class KeyedHeap:
         self.keys.pop(token, None)
 
     def first(self) -> tuple[int, str] | None:
-        """Return the least number and its token; None if there is none."""
+        """Return the lowest number and its token; None if the set is empty."""
         while self._heap:
             key, token = self._heap[0]
             if self.keys.get(token) == key:
@@ -46,8 +46,8 @@ class KeyedHeap:
 
     def pop_through(self, key_max: int) -> list[str]:
         """Remove the tokens with a number of at most `key_max`; return them in order."""
-        found = []
+        tokens = []
         while (first := self.first()) is not None and first[0] <= key_max:
-            found.append(first[1])
+            tokens.append(first[1])
             self.discard(first[1])
-        return found
+        return tokens

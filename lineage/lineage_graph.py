@@ -32,7 +32,7 @@ class KnownPartition:
     """Empty for a child of the initial query."""
     start_ns: int
     end_ns: int | None = None
-    """None until its marker is read."""
+    """The exclusive end of its time range; None until its marker is read."""
 
 
 class PartitionHistory:
@@ -41,17 +41,17 @@ class PartitionHistory:
     def __init__(self, *, epoch: str) -> None:
         """Start without records."""
         self._epoch = epoch
-        self._known: dict[str, KnownPartition] = {}
+        self._partitions: dict[str, KnownPartition] = {}
         self.finished_changes = 0
-        """Changes that those which have finished have published."""
+        """Number of changes published by finished stream partitions."""
 
     @property
-    def known(self) -> Mapping[str, KnownPartition]:
-        """All of them by token, in the order in which they were read.  Read only."""
-        return self._known
+    def partitions(self) -> Mapping[str, KnownPartition]:
+        """All stream partitions by token, in the order in which they were read.  Read only."""
+        return self._partitions
 
     def add(self, record: ProgressRecord) -> None:
-        """Take the next record of a slot; slots may be mixed.  Each record is taken once."""
+        """Add the next record of a slot, once; records of several slots may be mixed."""
         if record.epoch != self._epoch:
             return
         body = record.body
@@ -60,17 +60,17 @@ class PartitionHistory:
         elif isinstance(body, PartitionAnnounced):
             self._add((body.child,))
         elif isinstance(body, PartitionFinished):
-            known = self._known.setdefault(
+            partition = self._partitions.setdefault(
                 body.token, KnownPartition(body.token, body.parents, body.start_ns)
             )
-            known.end_ns = body.end_ns
+            partition.end_ns = body.end_ns
             self.finished_changes += sum(topic.mods for topic in body.totals)
             self._add(body.children)
 
     def _add(self, children: Iterable[ChildPartition]) -> None:
         for child in children:
-            known = KnownPartition(child.token, child.parents, child.start_ns)
-            self._known.setdefault(child.token, known)
+            partition = KnownPartition(child.token, child.parents, child.start_ns)
+            self._partitions.setdefault(child.token, partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,75 +80,77 @@ class Relative:
     token: str
     slot: int
     parents: tuple[str, ...]
-    """In the graph or not; empty for a child of the initial query."""
+    """The tokens of its parents, in the graph or not; empty for a child of the initial query."""
     condition: PartitionCondition
     start_us: int
     end_us: int | None
-    """When it ended; None while it is open."""
+    """The end of its time range; None while it is open."""
     watermark_us: int | None
-    """Published up to here; None where it has finished, or was announced just now."""
+    """Published up to here; None if it has finished or was just announced."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineageGraph:
-    """Stream partitions, those that began earlier first."""
+    """A graph of stream partitions, sorted by their start."""
 
     stream: str
     partitions: tuple[Relative, ...]
     left_out: int
-    """Finished ones that are more generations away than was asked for."""
+    """Number of finished stream partitions beyond the requested generations."""
 
     def children(self) -> dict[str, list[Relative]]:
-        """Return by token those of the graph that came from it; "" has those without a parent."""
-        shown = {one.token for one in self.partitions}
-        found: dict[str, list[Relative]] = {}
-        for one in self.partitions:
-            for parent in [name for name in one.parents if name in shown] or [""]:
-                found.setdefault(parent, []).append(one)
-        return found
+        """Return the children of each token in the graph; "" has those without a parent."""
+        shown = {partition.token for partition in self.partitions}
+        relatives: dict[str, list[Relative]] = {}
+        for partition in self.partitions:
+            for parent in [name for name in partition.parents if name in shown] or [""]:
+                relatives.setdefault(parent, []).append(partition)
+        return relatives
 
 
 def lineage_graph(
     view: FleetView, history: PartitionHistory, *, stream: str, generations: int | None
 ) -> LineageGraph:
-    """Return what is open with its ancestors; None: with all that there ever was.
+    """Return the open stream partitions with their ancestors; all of the history for None.
 
-    `generations` is how many parents, parents of parents and so on are followed from what is open.
+    `generations` is the number of generations of parents that are followed from the open ones.
     """
-    tokens = {name: one for slot in view.slots for name, one in (slot.tokens or {}).items()}
-    known = history.known
-    chosen = {name for name in known if known[name].end_ns is None} | tokens.keys()
+    tokens = {
+        name: snapshot for slot in view.slots for name, snapshot in (slot.tokens or {}).items()
+    }
+    partitions = history.partitions
+    chosen = {name for name in partitions if partitions[name].end_ns is None} | tokens.keys()
     if generations is None:
-        chosen |= known.keys()
+        chosen |= partitions.keys()
     newest = chosen
     for _ in range(generations or 0):
         parents = {
             parent
             for name in newest
-            for parent in (known[name].parents if name in known else tokens[name].parents)
+            for parent in (partitions[name].parents if name in partitions else tokens[name].parents)
         }
-        newest = (parents & known.keys()) - chosen
+        newest = (parents & partitions.keys()) - chosen
         chosen = chosen | newest
-    found = [_relative(name, tokens.get(name), history, len(view.slots)) for name in chosen]
+    relatives = [_relative(name, tokens.get(name), history, len(view.slots)) for name in chosen]
     return LineageGraph(
         stream,
-        tuple(sorted(found, key=lambda one: (one.start_us, one.token))),
-        left_out=len(known.keys() - chosen),
+        tuple(sorted(relatives, key=lambda relative: (relative.start_us, relative.token))),
+        left_out=len(partitions.keys() - chosen),
     )
 
 
 def _relative(
     name: str, token: TokenSnapshot | None, history: PartitionHistory, slots: int
 ) -> Relative:
-    known = history.known.get(name)
-    end_ns = None if known is None else known.end_ns
+    partition = history.partitions.get(name)
+    end_ns = None if partition is None else partition.end_ns
     if end_ns is not None:
         condition = PartitionCondition.FINISHED
     elif token is None:
         condition = PartitionCondition.WAITING
     else:
         condition = condition_of(token)
-    origin = known or token
+    origin = partition or token
     return Relative(
         token=name,
         slot=slot_of(name, slots),

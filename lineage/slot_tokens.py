@@ -1,11 +1,11 @@
 """The open stream partitions of one slot, in full, as its newest heartbeat describes them.
 
-A gate needs the slowest one only (`slot_view.py`).  A reader that compares the slots of a fleet has
-to know, too, which stream partitions can move at all: what is stopped, or waits for its parents,
-must not hold up the others.  A heartbeat of version 1 does not say what is stopped.
+A gate needs the slowest one only (`slot_view.py`).  A reader that compares the slots of a fleet
+also has to know which stream partitions can move: a stopped one, or one that waits for its parents,
+must not hold up the others.  A heartbeat of version 1 does not record what is stopped.
 
-Memory grows with the stream partitions that are open, and a record costs in proportion to what it
-names.
+Memory grows with the stream partitions that are open, and the cost of a record with the tokens that
+it names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _US_PER_MINUTE = 60_000_000
 
 
 def can_move(token: TokenSnapshot) -> bool:
-    """Whether an owner of its slot can read on: it is not stopped, and waits for no parent."""
+    """Whether the owner of its slot can read on: it is not stopped, and waits for no parent."""
     return token.stopped is None and set(token.parents) <= set(token.parents_heard)
 
 
@@ -43,15 +43,16 @@ class SlotTokens:
     def __init__(self) -> None:
         """Start without records."""
         self.worker = ""
-        """Who wrote the newest heartbeat."""
+        """The worker that wrote the newest heartbeat."""
         self.version = 0
         """The newest heartbeat's version; 0 without one."""
         self.paused_by: int | None = None
-        """The number of the newest pause that an owner has said to obey."""
+        """The number of the newest pause that the slot's owner has confirmed."""
         self._assembler = ProgressAssembler()
         self._chain: SlotChain | None = None
         self._announced: dict[str, tuple[frozenset[str], int]] = {}
-        """Children that wait for parents: those heard since the newest heartbeat, last offset."""
+        """Children that wait for parents: their parents heard since the newest heartbeat, last
+        offset."""
         self._movable = KeyedHeap()
         self._stopped_minutes: dict[str, int] = {}
         self._heard: int | None = None
@@ -60,7 +61,7 @@ class SlotTokens:
 
     @property
     def tokens(self) -> Mapping[str, TokenSnapshot] | None:
-        """The open stream partitions by token; None while no whole chain was read.  Read only."""
+        """The open stream partitions by token; None until a whole chain was read.  Read only."""
         return None if self._chain is None else self._chain.tokens
 
     @property
@@ -69,9 +70,10 @@ class SlotTokens:
         return bool(self._stopped_minutes)
 
     def stopped_since_us(self, token: str) -> int | None:
-        """Return when a heartbeat first said that a token is stopped, to the minute.
+        """Return when a heartbeat first reported a token as stopped, to the minute.
 
-        Of what compaction has left: it may be stopped for longer.  None if it is not stopped.
+        Compaction may have removed earlier reports, so it may have stopped before.  None if it is
+        not stopped.
         """
         return _instant(self._stopped_minutes.get(token))
 
@@ -82,9 +84,10 @@ class SlotTokens:
 
     @property
     def steady_since_us(self) -> int | None:
-        """Since when each minute has a heartbeat, and no heartbeat says that something is stopped.
+        """Since when each minute has a heartbeat, and no heartbeat reports a stop.
 
-        Of what compaction has left: it may be so for longer.  None if something is stopped.
+        Compaction may have removed earlier heartbeats, so the true time may be earlier.  None if a
+        stream partition is stopped.
         """
         return _instant(self._steady)
 
@@ -94,16 +97,16 @@ class SlotTokens:
         return _instant(self._empty)
 
     def fold(self, record: ProgressRecord, *, offset: int) -> ProgressBody | None:
-        """Take the slot's next record; return what a `SlotView` takes at this offset.
+        """Fold the slot's next record; return the record that a `SlotView` folds at this offset.
 
-        That is the whole record, with the slowest of those that can move in the place of the
-        slowest of all.  None while chunks are missing, and for the announcement of a child that
-        waits for more parents.
+        That is the whole record, with the slowest movable stream partition in place of the slowest
+        of all.  None while chunks are missing, and for the announcement of a child that waits for
+        more parents.
         """
-        whole = self._assembler.add(record.body, offset=offset)
-        if whole is None:
+        assembled = self._assembler.add(record.body, offset=offset)
+        if assembled is None:
             return None
-        body, first_offset = whole
+        body, first_offset = assembled
         if isinstance(body, PartitionAnnounced):
             return body if self._announce(body, offset) else None
         if isinstance(body, SlotPaused):
@@ -112,7 +115,9 @@ class SlotTokens:
             self.worker, self.version = record.worker, record.version
             if self._announced:
                 waiting = self._announced.items()
-                self._announced = {t: one for t, one in waiting if one[1] > body.includes}
+                self._announced = {
+                    t: announced for t, announced in waiting if announced[1] > body.includes
+                }
         if isinstance(body, SlotProgress):
             self._begin(body, first_offset)
             movable = tuple(token for token in body.tokens if can_move(token))
@@ -123,13 +128,13 @@ class SlotTokens:
         return body
 
     def _announce(self, announced: PartitionAnnounced, offset: int) -> bool:
-        """Take note of a parent; return whether the child has no other to wait for."""
+        """Note a parent; return whether the child waits for no other parent."""
         child = announced.child
         if len(child.parents) < 2:
             return True
         before, _ = self._announced.pop(child.token, (frozenset(), 0))
-        known = None if self._chain is None else self._chain.tokens.get(child.token)
-        heard = before | {announced.parent} | set(known.parents_heard if known else ())
+        snapshot = None if self._chain is None else self._chain.tokens.get(child.token)
+        heard = before | {announced.parent} | set(snapshot.parents_heard if snapshot else ())
         if heard.issuperset(child.parents):
             return True
         self._announced[child.token] = heard, offset
@@ -146,11 +151,11 @@ class SlotTokens:
     def _continue(self, changes: SlotChanges) -> bool:
         chain = self._chain
         if chain is None or not chain.is_continued_by(changes):
-            return False  # what compaction has left of an older chain
+            return False  # the remainder of an older chain after compaction
         try:
             self._compare(chain, chain.add(changes))
         except SchemaError:
-            # Only what a slot ends with has to be whole: its next complete heartbeat will be.
+            # Only the newest heartbeat has to be complete: the slot's next full one will be.
             self._chain = None
             return False
         self._note(changes.minute)
@@ -158,18 +163,18 @@ class SlotTokens:
 
     def _compare(self, chain: SlotChain, named: list[str]) -> None:
         for token in named:
-            found = chain.tokens.get(token)
-            if found is None or found.stopped is None:
+            snapshot = chain.tokens.get(token)
+            if snapshot is None or snapshot.stopped is None:
                 self._stopped_minutes.pop(token, None)
             else:
                 self._stopped_minutes.setdefault(token, chain.minute)
-            if found is not None and can_move(found):
-                self._movable.set(token, found.watermark_us)
+            if snapshot is not None and can_move(snapshot):
+                self._movable.set(token, snapshot.watermark_us)
             else:
                 self._movable.discard(token)
 
     def _note(self, minute: int) -> None:
-        """Take note of when a heartbeat was written, once its tokens are known."""
+        """Note when a heartbeat was written, once its tokens are known."""
         is_missing = self._heard is None or minute - self._heard > 1
         self._heard = minute
         if self.has_stopped:

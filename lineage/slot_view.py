@@ -1,11 +1,11 @@
 """A reader's view of one slot: the snapshot in effect and the announcements after it.
 
-Records are folded in the order of their offsets, each once: what is at or below `folded_through` is
-known already.  A snapshot waits until its reader has reached every entry of its vector
-(`docs/protocol.md`, 6.2); of several in effect the highest revision holds.  Of a snapshot's tokens
-only the slowest is kept, because only the minimum is needed: an announcement's
-`start - 1` is never above the watermark that the same token has in a snapshot, so counting a token
-twice cannot raise the minimum.
+Records are folded in the order of their offsets, each once: records at or below `folded_through`
+are ignored.  A snapshot waits until its reader has reached every entry of its vector
+(`docs/protocol.md`, 6.2); of several in effect the highest revision applies.  Of a snapshot's
+tokens only the slowest is kept, because only the minimum is needed: an announcement's `start - 1`
+is never above the watermark that the same token has in a snapshot, so counting a token twice cannot
+raise the minimum.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from tidegate.schemas.progress import (
 )
 
 ANNOUNCEMENTS_MAX = 1_000
-"""Announcements of a slot beyond which those that leave it together are kept as one.
+"""Number of a slot's announcements beyond which those that leave together are joined.
 
-In a long history every stream partition there ever was is announced.  Between two snapshots that
-wait, only the lowest start can hold the watermark back.
+In a long history every stream partition that ever existed is announced.  Between two waiting
+snapshots, only the lowest start can hold the watermark back.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class SlotMark:
-    """How far a slot was at a moment."""
+    """How far a slot was at one moment."""
 
     folded_through: int
     snapshots: SnapshotMark
@@ -62,7 +62,7 @@ class SlotMark:
 
 @dataclass(frozen=True, slots=True)
 class _OpenSet:
-    """Chunks of one snapshot that were read so far; the snapshot does not exist before the last."""
+    """The chunks of one snapshot read so far; the snapshot does not exist before the last chunk."""
 
     snapshot: Snapshot
     vector: Vector
@@ -82,7 +82,7 @@ class _Announcement:
 
 @dataclass(slots=True)
 class SlotView:
-    """One slot, as far as it was read; changed by `fold`, `settle` and `apply` only."""
+    """One slot as read so far; only `fold`, `settle` and `apply` change it."""
 
     slot: int
     folded_through: int = -1
@@ -106,11 +106,11 @@ class SlotView:
 
     @property
     def snapshots_waiting(self) -> int:
-        """How many snapshots were read and are not in effect."""
+        """Number of snapshots that were read and are not in effect."""
         return self._snapshots.waiting
 
     def fold(self, body: ProgressBody, *, offset: int) -> None:
-        """Take the record at an offset of this slot; a record that was taken before is ignored.
+        """Fold the record at an offset of this slot; a record that was folded before is ignored.
 
         Raises ProtocolError for a snapshot of another slot, or one whose revision does not grow.
         """
@@ -124,22 +124,22 @@ class SlotView:
                     offset, Slowest(start_us - 1, body.child.token)
                 )
             case PartitionFinished():
-                # A marker's chunks share one identity: count the first.
+                # The chunks of a marker share one identity: count only the first.
                 self.finished_tokens += body.chunk == 0
             case SlotProgress() | SlotChanges() | SlotWatermark():
                 self._fold_snapshot(body)
             case PartitionGap():
-                # Before the snapshot that passes it: both are of one transaction.
+                # Before the snapshot that passes it: both are in one transaction.
                 self.gaps[offset] = body
             case StreamStarted() | TableAdded() | SlotWatermarkExpired():
                 pass  # the frontier keeps stream and tables, as they concern all slots
             case StreamControl() | WorkerDrain() | SlotPaused():
-                pass  # what workers do next changes nothing of what is proved
+                pass  # requests to workers do not change what is proved
 
     def settle(self, has_reached: HasReached, *, entries_max: int = ENTRIES_WAITING_MAX) -> None:
         """Put the newest snapshot whose vector is reached into effect.
 
-        `entries_max` bounds the vectors of those that wait on.
+        `entries_max` bounds the vectors of the snapshots that still wait.
         """
         if self._snapshots.settle(has_reached):
             self._drop_announced()
@@ -148,14 +148,16 @@ class SlotView:
             self._join_announced()
 
     def slowest(self) -> Slowest | None:
-        """The stream partition of this slot with the lowest watermark, if there is any."""
+        """The stream partition of this slot with the lowest watermark; None if there is none."""
         current = None if self.current is None else self.current.slowest
         candidates = (current, self.slowest_announced())
-        return min((one for one in candidates if one is not None), default=None)
+        return min((candidate for candidate in candidates if candidate is not None), default=None)
 
     def slowest_announced(self) -> Slowest | None:
-        """The one with the lowest start of those that `current` does not contain, if any."""
-        return min((one.slowest for one in self._announced.values()), default=None)
+        """The announced stream partition with the lowest start that `current` lacks, if any."""
+        return min(
+            (announcement.slowest for announcement in self._announced.values()), default=None
+        )
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if this view contradicts itself."""
@@ -176,21 +178,27 @@ class SlotView:
         return SlotMark(self.folded_through, self._snapshots.mark())
 
     def items_since(self, mark: SlotMark | None) -> Iterator[list[Any]]:
-        """Yield what `apply` takes, for a view that is as this one was at a mark; None: empty."""
+        """Yield items for `apply` with all changes since a mark; None marks an empty view."""
         if self.mark() == mark:
             return
-        known = -1 if mark is None else mark.folded_through
-        for (token, parent), one in self._announced.items():
-            if one.offset > known:
-                yield ["announced", token, parent, one.offset, one.slowest.watermark_us]
+        marked = -1 if mark is None else mark.folded_through
+        for (token, parent), announcement in self._announced.items():
+            if announcement.offset > marked:
+                yield [
+                    "announced",
+                    token,
+                    parent,
+                    announcement.offset,
+                    announcement.slowest.watermark_us,
+                ]
         for offset, gap in self.gaps.items():
-            if offset > known:
+            if offset > marked:
                 yield ["gap", offset, asdict(gap)]
         yield from self._snapshots.items_since(None if mark is None else mark.snapshots)
         yield ["slot", self.folded_through, self.finished_tokens, _open_to_json(self._open)]
 
     def apply(self, item: list[Any]) -> None:
-        """Take the next item that `items_since` gave."""
+        """Apply the next item of `items_since`."""
         match item:
             case ["announced", token, parent, offset, watermark_us]:
                 announced = _Announcement(offset, Slowest(watermark_us, token))
@@ -207,21 +215,23 @@ class SlotView:
 
     @classmethod
     def of_format_1(cls, data: Mapping[str, Any]) -> SlotView:
-        """Rebuild the view that a program stored which wrote the frontier as one file."""
+        """Restore a view from the format of programs that stored the frontier as one file."""
         view = cls(data["slot"], data["folded_through"], data["finished_tokens"])
-        known = [one for one in (data["current"], *data["waiting"]) if one is not None]
-        for number, one in enumerate(known):
-            view._snapshots.add(_snapshot_of(one), _vector_of(one))
+        snapshots = [
+            snapshot for snapshot in (data["current"], *data["waiting"]) if snapshot is not None
+        ]
+        for number, snapshot in enumerate(snapshots):
+            view._snapshots.add(_snapshot_of(snapshot), _vector_of(snapshot))
             if number == 0 and data["current"] is not None:
-                view._snapshots.apply(["current", one["revision"]])
+                view._snapshots.apply(["current", snapshot["revision"]])
         view._announced = {
             (token, parent): _Announcement(offset, Slowest(watermark_us, token))
             for token, parent, offset, watermark_us in data["announced"]
         }
         if (unfinished := data["open"]) is not None:
-            one = unfinished["snapshot"]
+            snapshot = unfinished["snapshot"]
             chunks = unfinished["next_chunk"], unfinished["chunks"]
-            view._open = _OpenSet(_snapshot_of(one), _vector_of(one), *chunks)
+            view._open = _OpenSet(_snapshot_of(snapshot), _vector_of(snapshot), *chunks)
         return view
 
     # ------------------------------------------------------------ inside
@@ -229,28 +239,38 @@ class SlotView:
     def _drop_announced(self) -> None:
         """Drop the announcements that the snapshot in effect contains."""
         includes = -1 if self.current is None else self.current.includes
-        self._announced = {k: one for k, one in self._announced.items() if one.offset > includes}
+        self._announced = {
+            k: announcement
+            for k, announcement in self._announced.items()
+            if announcement.offset > includes
+        }
 
     def _join_announced(self) -> None:
-        """Keep one announcement of those between two snapshots that wait: they are dropped as one.
+        """Join the announcements between two waiting snapshots: they will be dropped together.
 
-        Without a snapshot in effect there is no watermark, and the first one will contain what all
-        that wait contain.
+        Without a snapshot in effect there is no watermark, and the first one will contain all that
+        the waiting ones contain.
         """
         ends = sorted(set(self._snapshots.includes_waiting))
-        kept: dict[tuple[str, str], _Announcement] = {}
+        announced: dict[tuple[str, str], _Announcement] = {}
         joined: dict[int, _Announcement] = {}
-        for key, one in self._announced.items():
-            place = bisect_left(ends, one.offset)
+        for key, announcement in self._announced.items():
+            place = bisect_left(ends, announcement.offset)
             if place == len(ends):
-                kept[key] = one
+                announced[key] = announcement
             elif place > 0 or self.current is not None:
-                known = joined.get(place, one)
-                offset, slowest = max(one.offset, known.offset), min(one.slowest, known.slowest)
+                former = joined.get(place, announcement)
+                offset, slowest = (
+                    max(announcement.offset, former.offset),
+                    min(announcement.slowest, former.slowest),
+                )
                 joined[place] = _Announcement(offset, slowest)
         # Not under a parent's name: the parent's own announcement must not take their place.
-        kept |= {(one.slowest.token, f"*{one.offset}"): one for one in joined.values()}
-        self._announced = kept
+        announced |= {
+            (announcement.slowest.token, f"*{announcement.offset}"): announcement
+            for announcement in joined.values()
+        }
+        self._announced = announced
 
     def _fold_snapshot(self, body: SlotProgress | SlotChanges | SlotWatermark) -> None:
         if body.slot != self.slot:
@@ -272,7 +292,7 @@ class SlotView:
         self._add(unfinished, body)
 
     def _add(self, whole: _OpenSet, body: SlotProgress | SlotChanges | SlotWatermark) -> None:
-        """Let a whole record wait for its vector; one that says nothing new is left out."""
+        """Queue a complete snapshot until its vector is reached; a repeated one is ignored."""
         snapshot, newest = whole.snapshot, self._snapshots.newest
         revision = -1 if newest is None else newest.revision
         if isinstance(body, SlotWatermark) and snapshot.revision == revision:
@@ -288,7 +308,7 @@ class SlotView:
             self._snapshots.add(snapshot, whole.vector)
         elif newest is not None and snapshot.revision == revision + 1:
             self._snapshots.add_changes(snapshot, whole.vector)
-        # Else it is what compaction has left of an older chain.
+        # Else it is the remainder of an older chain after compaction.
 
 
 def _reduce(body: SlotProgress | SlotChanges | SlotWatermark) -> Snapshot:
@@ -303,18 +323,18 @@ def _reduce(body: SlotProgress | SlotChanges | SlotWatermark) -> Snapshot:
 
 def _vector(body: SlotProgress | SlotChanges | SlotWatermark) -> Vector:
     # One text for each topic: a reader keeps thousands of entries.
-    return {(intern(one.topic), one.topic_partition): one.offset for one in body.vector}
+    return {(intern(entry.topic), entry.topic_partition): entry.offset for entry in body.vector}
 
 
 def _joined(before: _OpenSet, body: SlotProgress | SlotChanges | SlotWatermark) -> _OpenSet:
-    """Return a set with one more chunk; only a `SlotProgress` has its tokens counted."""
+    """Return a set with one more chunk; only the tokens of a `SlotProgress` are counted."""
     part, snapshot = _reduce(body), before.snapshot
-    known = [slowest for slowest in (snapshot.slowest, part.slowest) if slowest is not None]
+    candidates = [slowest for slowest in (snapshot.slowest, part.slowest) if slowest is not None]
     return _OpenSet(
         replace(
             snapshot,
             tokens=snapshot.tokens + (part.tokens if isinstance(body, SlotProgress) else 0),
-            slowest=min(known, default=None),
+            slowest=min(candidates, default=None),
         ),
         {**before.vector, **_vector(body)},
         next_chunk=body.chunk + 1,
@@ -325,10 +345,14 @@ def _joined(before: _OpenSet, body: SlotProgress | SlotChanges | SlotWatermark) 
 def _open_to_json(unfinished: _OpenSet | None) -> list[Any] | None:
     if unfinished is None:
         return None
-    one = unfinished.snapshot
-    slowest = None if one.slowest is None else [one.slowest.watermark_us, one.slowest.token]
+    snapshot = unfinished.snapshot
+    slowest = (
+        None
+        if snapshot.slowest is None
+        else [snapshot.slowest.watermark_us, snapshot.slowest.token]
+    )
     entries = [[topic, number, offset] for (topic, number), offset in unfinished.vector.items()]
-    head = [one.revision, one.includes, one.tokens, slowest]
+    head = [snapshot.revision, snapshot.includes, snapshot.tokens, slowest]
     return [*head, entries, unfinished.next_chunk, unfinished.chunks]
 
 
@@ -348,4 +372,8 @@ def _snapshot_of(data: Mapping[str, Any]) -> Snapshot:
 
 
 def _vector_of(data: Mapping[str, Any]) -> Vector:
-    return {(t, int(p)): offset for t, of in data["vector"].items() for p, offset in of.items()}
+    return {
+        (t, int(p)): offset
+        for t, offsets in data["vector"].items()
+        for p, offset in offsets.items()
+    }

@@ -1,12 +1,13 @@
 """The snapshots of one slot: the one in effect, and those whose vectors are not reached yet.
 
 A vector has an entry for each topic partition that the slot's stream partitions ever wrote to, and
-from one snapshot to the next few of them change.  So a waiting snapshot holds what differs from the
-one before it, and only the vector in effect is held as a whole: memory, stored bytes and the cost
-of `settle` follow what changes.  Vectors grow (`docs/protocol.md`, 7.5), so a snapshot is reached
-when the one before it is and its own changes are.  One that takes something back is kept whole.
+few entries change from one snapshot to the next.  So a waiting snapshot holds only the differences
+from the previous one, and only the vector in effect is complete: memory, stored bytes and the cost
+of `settle` depend on the changes.  Vectors grow (`docs/protocol.md`, 7.5), so a snapshot is reached
+when the previous one and its own changes are reached.  A snapshot whose vector lowers an entry is
+kept complete.
 
-`mark` and `items_since` give what has changed since a moment, as plain data; `apply` takes it.
+`mark` and `items_since` give the changes since a moment as plain data; `apply` applies them.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from tidegate.schemas.errors import InvariantViolation, invariant
 SNAPSHOTS_WAITING_MAX = 256
 """Snapshots kept per slot while the data lags behind the progress topic, as in a catch-up.
 
-Beyond that some are dropped, never the first or the last: the watermark then moves in longer
-steps, and the frontier stays small however long the backlog is.
+Beyond that some are dropped, never the first or the last: the watermark then moves in longer steps,
+and the frontier stays small however long the backlog is.
 """
 
 ENTRIES_WAITING_MAX = 500_000
-"""Entries of vectors that wait, over all slots of a stream; beyond that they are thinned likewise.
+"""Entries of waiting vectors over all slots of a stream; beyond that snapshots are dropped too.
 
-So streams with very many topic partitions have fewer snapshots that wait, and the frontier is of
-the same size for all.
+So streams with very many topic partitions have fewer waiting snapshots, and the frontier has the
+same maximal size for all streams.
 """
 
 _SNAPSHOTS_MIN = 2
@@ -61,7 +62,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMark:
-    """How far the snapshots of a slot were at a moment; -1 for none."""
+    """How far the snapshots of a slot were at one moment; -1 if there are none."""
 
     newest: int
     current: int
@@ -69,9 +70,10 @@ class SnapshotMark:
 
 @dataclass(slots=True)
 class WaitingSnapshot:
-    """A snapshot that is not in effect; `changes` is what its vector has beyond the one before.
+    """A snapshot that is not in effect.
 
-    With `is_whole` it is the whole vector.
+    `changes` are the differences of its vector from the previous one; with `is_whole` they are the
+    complete vector.
     """
 
     snapshot: Snapshot
@@ -85,33 +87,33 @@ class WaitingSnapshot:
 
 @dataclass(slots=True)
 class SnapshotQueue:
-    """Changed by `add`, `settle`, `thin` and `apply` only."""
+    """The snapshots of one slot; only `add`, `settle`, `thin` and `apply` change it."""
 
     current: Snapshot | None = None
     """The snapshot in effect."""
     newest: Snapshot | None = None
-    """The one of the highest revision."""
+    """The snapshot with the highest revision."""
     _waiting: list[WaitingSnapshot] = field(default_factory=list)
     _in_effect: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     """The vector in effect, each entry with the revision that changed it last, in that order."""
     _whole_since: int = -1
     """The last revision that replaced the whole vector in effect."""
     _vector: Vector = field(default_factory=dict)
-    """That of the newest snapshot."""
+    """The vector of the newest snapshot."""
     _entries: int = 0
-    """The entries of all that wait."""
+    """Number of entries of all waiting snapshots."""
     _thinned_at: int = -1
-    """The newest revision when some were dropped last."""
+    """The newest revision when snapshots were last dropped."""
 
     @property
     def waiting(self) -> int:
-        """How many snapshots are not in effect."""
+        """Number of snapshots that are not in effect."""
         return len(self._waiting)
 
     @property
     def includes_waiting(self) -> list[int]:
-        """`includes` of each snapshot that waits, by revision."""
-        return [one.snapshot.includes for one in self._waiting]
+        """The `includes` of each waiting snapshot, by revision."""
+        return [waiting.snapshot.includes for waiting in self._waiting]
 
     @property
     def vector_in_effect(self) -> Vector:
@@ -119,14 +121,14 @@ class SnapshotQueue:
         return {place: offset for place, (offset, _) in self._in_effect.items()}
 
     def add(self, snapshot: Snapshot, vector: Mapping[tuple[str, int], int]) -> None:
-        """Let a snapshot wait; `vector` is its whole vector."""
+        """Queue a snapshot; `vector` is its complete vector."""
         before = self._vector
         takes_back = any(vector.get(place, -1) < offset for place, offset in before.items())
         changed = {p: offset for p, offset in vector.items() if before.get(p) != offset}
         self._append(snapshot, dict(vector) if takes_back else changed, is_whole=takes_back)
 
     def add_changes(self, snapshot: Snapshot, changes: Mapping[tuple[str, int], int]) -> None:
-        """Let a snapshot wait whose vector is the newest one with these entries replaced."""
+        """Queue a snapshot whose vector is the newest one with these entries replaced."""
         if any(self._vector.get(place, -1) > offset for place, offset in changes.items()):
             self._append(snapshot, {**self._vector, **changes}, is_whole=True)
             return
@@ -134,8 +136,8 @@ class SnapshotQueue:
         self._append(snapshot, changed, is_whole=False)
 
     def settle(self, has_reached: HasReached) -> bool:
-        """Put the newest snapshot whose vector is reached into effect; return whether one is."""
-        starts = [n for n, one in enumerate(self._waiting) if n == 0 or one.is_whole]
+        """Put the newest snapshot whose vector is reached into effect; return whether one was."""
+        starts = [n for n, waiting in enumerate(self._waiting) if n == 0 or waiting.is_whole]
         for start, end in reversed(list(pairwise([*starts, len(self._waiting)]))):
             reached = start
             while reached < end and self._waiting[reached].is_reached(has_reached):
@@ -148,7 +150,7 @@ class SnapshotQueue:
     def thin(self, entries_max: int) -> None:
         """Drop snapshots while there are too many, or they have too many entries.
 
-        Of every second one those go whose neighbours' watermarks are close to each other.
+        Of every second snapshot, those between the closest watermarks are dropped.
         """
         while len(self._waiting) > SNAPSHOTS_WAITING_MAX or (
             self._entries > entries_max and len(self._waiting) > _SNAPSHOTS_MIN
@@ -157,12 +159,14 @@ class SnapshotQueue:
             inner = range(1, len(times) - 1, 2)
             closest = sorted(inner, key=lambda number: times[number + 1] - times[number - 1])
             dropped = {*closest[: (len(inner) + 1) // 2]}
-            revisions = [one.snapshot.revision for one in self._waiting]
-            self._keep({one for number, one in enumerate(revisions) if number not in dropped})
+            revisions = [waiting.snapshot.revision for waiting in self._waiting]
+            self._keep(
+                {revision for number, revision in enumerate(revisions) if number not in dropped}
+            )
 
     def check_invariants(self, slot: int) -> None:
         """Raise InvariantViolation if the snapshots contradict each other."""
-        revisions = [one.snapshot.revision for one in self._waiting]
+        revisions = [waiting.snapshot.revision for waiting in self._waiting]
         if self.current is not None:
             revisions.insert(0, self.current.revision)
         invariant(
@@ -188,33 +192,35 @@ class SnapshotQueue:
         return SnapshotMark(newest, -1 if self.current is None else self.current.revision)
 
     def items_since(self, mark: SnapshotMark | None) -> Iterator[list[Any]]:
-        """Yield what `apply` takes, for a queue that is as this one was at a mark; None: empty."""
-        known = -1 if mark is None else mark.newest
+        """Yield items for `apply` with all changes since a mark; None marks an empty queue."""
+        marked = -1 if mark is None else mark.newest
         current = -1 if self.current is None else self.current.revision
-        if self.current is not None and current > known:
-            is_whole = mark is None or self._whole_since > known
+        if self.current is not None and current > marked:
+            is_whole = mark is None or self._whole_since > marked
             yield _item(
-                self.current, self._changed_since(-1 if is_whole else known), is_whole=is_whole
+                self.current, self._changed_since(-1 if is_whole else marked), is_whole=is_whole
             )
-        for one in self._waiting:
-            if one.snapshot.revision > known:
-                yield _item(one.snapshot, one.changes, is_whole=one.is_whole)
+        for waiting in self._waiting:
+            if waiting.snapshot.revision > marked:
+                yield _item(waiting.snapshot, waiting.changes, is_whole=waiting.is_whole)
         if mark is None or current != mark.current:
             yield ["current", current]
-        if self._thinned_at > known:
-            yield ["kept", [one.snapshot.revision for one in self._waiting]]
+        if self._thinned_at > marked:
+            yield ["kept", [waiting.snapshot.revision for waiting in self._waiting]]
 
     def apply(self, item: list[Any]) -> None:
-        """Take the next item that `items_since` gave."""
+        """Apply the next item of `items_since`."""
         match item:
             case ["snapshot", revision, includes, tokens, slowest, is_whole, by_topic]:
                 snapshot = Snapshot(
                     revision, includes, tokens, None if slowest is None else Slowest(*slowest)
                 )
-                changes = {(t, int(p)): o for t, of in by_topic.items() for p, o in of.items()}
+                changes = {
+                    (t, int(p)): o for t, offsets in by_topic.items() for p, o in offsets.items()
+                }
                 self._append(snapshot, changes, is_whole=is_whole)
             case ["current", revision]:
-                if count := sum(one.snapshot.revision <= revision for one in self._waiting):
+                if count := sum(waiting.snapshot.revision <= revision for waiting in self._waiting):
                     self._put_into_effect(count)
             case ["kept", revisions]:
                 self._keep(set(revisions))
@@ -238,32 +244,32 @@ class SnapshotQueue:
 
     def _put_into_effect(self, count: int) -> None:
         """Put the last of the first `count` snapshots into effect."""
-        for one in self._waiting[:count]:
-            revision = one.snapshot.revision
-            self._entries -= len(one.changes)
-            if one.is_whole:
+        for waiting in self._waiting[:count]:
+            revision = waiting.snapshot.revision
+            self._entries -= len(waiting.changes)
+            if waiting.is_whole:
                 self._in_effect.clear()
                 self._whole_since = revision
-            for place, offset in one.changes.items():
+            for place, offset in waiting.changes.items():
                 self._in_effect.pop(place, None)
                 self._in_effect[place] = offset, revision
         self.current = self._waiting[count - 1].snapshot
         del self._waiting[:count]
 
     def _keep(self, revisions: set[int]) -> None:
-        """Drop all other snapshots; the next one takes over what was new in a dropped one."""
-        kept: list[WaitingSnapshot] = []
+        """Drop all other snapshots; the next one takes over the changes of a dropped one."""
+        waiting_left: list[WaitingSnapshot] = []
         dropped: WaitingSnapshot | None = None
         for waiting in self._waiting:
-            one = waiting
+            snapshot = waiting
             if dropped is not None and not waiting.is_whole:
                 changes = {**dropped.changes, **waiting.changes}
-                one = replace(waiting, changes=changes, is_whole=dropped.is_whole)
-            dropped = None if one.snapshot.revision in revisions else one
+                snapshot = replace(waiting, changes=changes, is_whole=dropped.is_whole)
+            dropped = None if snapshot.snapshot.revision in revisions else snapshot
             if dropped is None:
-                kept.append(one)
-        self._waiting = kept
-        self._entries = sum(len(one.changes) for one in kept)
+                waiting_left.append(snapshot)
+        self._waiting = waiting_left
+        self._entries = sum(len(snapshot.changes) for snapshot in waiting_left)
         self._thinned_at = -1 if self.newest is None else self.newest.revision
 
     def _changed_since(self, revision: int) -> Vector:

@@ -1,7 +1,7 @@
-"""Which topics a reader reads: the gate, the data topics of one stream and its progress topic.
+"""The topics of one stream that a reader reads: its data topics and its progress topic.
 
 A data topic that the pattern does not match is an error, never skipped; so is a stream whose data
-topics have other names than the reader's setting says.
+topics have other names than the reader's setting gives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.schemas.topics import TopicNames, beside, table_of
 
 
 class Subscribed(Protocol):
-    """What a reader of a progress topic reads."""
+    """The topics that a reader of a progress topic reads."""
 
     @property
     def progress_topic(self) -> str:
@@ -33,16 +33,16 @@ class Subscribed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgressOnly:
-    """A reader that reads no data: what it knows is how far the producers are."""
+    """A reader that reads no data topics: it only follows the progress of the producers."""
 
     progress_topic: str
 
     def includes(self, topic: str) -> bool:
-        """Whether this is the progress topic."""
+        """Whether the topic is the progress topic."""
         return topic == self.progress_topic
 
     def require_stream(self, started: StreamStarted) -> None:
-        """Take any stream: its data topics do not matter."""
+        """Accept any stream: the names of its data topics do not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Subscription:
 
     @property
     def data_pattern(self) -> str:
-        """Regular expression, for Python and Java alike, of the whole name of every data topic."""
+        """Regular expression, for Python and Java, for the complete name of every data topic."""
         return self.names.data_pattern
 
     @property
@@ -81,11 +81,11 @@ class Subscription:
         self.names.require_recorded(started.filters)
 
     def table(self, topic: str) -> str:
-        """The table of a data topic that the gate reads, or of the topic of its backfill."""
+        """Return the table of a data topic that the gate reads, or of the topic of its backfill."""
         return table_of(self.names.table(topic) or topic)
 
     def topics_of(self, topic: str) -> tuple[str, str] | None:
-        """The data topic of a topic's table and that of its backfill; None for a foreign topic."""
+        """Return the data topics of a topic's table and its backfill; None for a foreign topic."""
         name = self.names.table(topic)
         if name is None:
             return None

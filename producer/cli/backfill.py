@@ -32,12 +32,12 @@ from tidegate.schemas.progress import PRODUCER_FILTER
 from tidegate.schemas.topics import ROOT_TOKEN, table_of
 
 _AHEAD_S = 5.0
-"""How far ahead a run begins, so that every worker knows of it by then; doubled each time."""
+"""How far in the future a run begins, so that every worker knows of it; doubled each time."""
 _AUTHOR = "_backfill"
-"""In the place of a worker's name, none of which begins with an underscore."""
+"""In place of a worker's name; no worker's name begins with an underscore."""
 _LOOK_S = 0.5
 _FRESH_S = 1.2
-"""After so long a `FleetReader` has asked once more where the slots end."""
+"""After this time a `FleetReader` has again read the ends of the slots."""
 
 _CHANGES = {
     RunState.STOPPED: Command.BACKFILL_STOP,
@@ -53,18 +53,18 @@ class BackfillReport(Report):
     table: str
     run: int
     state: str
-    """`waiting` until the fleet has taken it up; `done` at its end, `failed` if that came before
-    the table's; else what it is to do."""
+    """`waiting` until the fleet has taken it up; `done` at its end, or `failed` if that came before
+    the table's end; otherwise the requested state."""
     chunks: int
-    """Begun so far."""
+    """Number of chunks begun so far."""
     is_taken_up: bool = True
     where: str = ""
-    """The condition that rows have to meet; empty: all rows."""
+    """The condition for rows; empty: all rows."""
     cause: str = ""
     """Why it has failed."""
 
     def shown(self) -> str:
-        """Return how far the run is, in one line."""
+        """Return the progress of the run, in one line."""
         if not self.is_taken_up:
             return f"{self.table}: run {self.run} was not taken up yet; is a worker running?"
         condition = f", of rows where {self.where}" if self.where else ""
@@ -87,20 +87,20 @@ def start_backfill(
     wait_s: float = 60.0,
     progress: Progress = no_progress,
 ) -> BackfillReport:
-    """Ask for a run of a table, and wait until the fleet has taken it up, for `wait_s` at most.
+    """Request a run of a table, and wait until the fleet has taken it up, for at most `wait_s`.
 
     With `where` only rows that meet this condition are read; with `data_boost` by Spanner's Data
-    Boost.  Raises ConfigError for a table that
-    the stream does not publish, or whose last run goes on, and for a condition that Spanner does
-    not take; CommandRefused for a stream that is not read; and UnreachableError.
+    Boost.  Raises ConfigError for a table that the stream does not publish, or whose last run has
+    not ended, and for a condition that Spanner rejects; CommandRefused for a stream that is not
+    being read; and UnreachableError.
     """
     with closing(FleetReader(config)) as reader:
         progress("reading the progress topic", 0)
         records = reader.read()
         _require_published(config, records, table)
         require_command(Command.BACKFILL, records, reader.members())
-        known = _read(config)
-        newest = known.newest(table)
+        requests = _read(config)
+        newest = requests.newest(table)
         if newest is not None and _open_tokens(records, newest):
             raise ConfigError(
                 f"a backfill of the table {table} goes on (run {newest.run})",
@@ -112,23 +112,23 @@ def start_backfill(
         _ensure_topic(config)
         give_up_at, ahead_s = time.monotonic() + wait_s, _AHEAD_S
         while True:
-            asked = TableRequest(
+            draft = TableRequest(
                 table, 0, *_place_in(records, ahead_s), chunk_rows=chunk_rows, share=share,
                 by=by, at_us=_now_us(), where=where, data_boost=data_boost,
             )  # fmt: skip
-            _require_before_end(records, asked)
-            request = _write(config, known.newest(table), asked)
+            _require_before_end(records, draft)
+            request = _write(config, requests.newest(table), draft)
             progress(f"waiting for run {request.run} to be taken up", 0)
             while _may_begin(records, request) and time.monotonic() < give_up_at:
                 reader.wait(_LOOK_S)
                 records = reader.read()
-            # The announcement and what its parent says of itself stand in two slots.
+            # The announcement and its parent's heartbeat are in two slots.
             reader.wait(_FRESH_S)
             records = reader.read()
             if _tokens(records, request) or time.monotonic() >= give_up_at:
                 return _report(records, request)
-            known = _read(config)
-            _require_unchanged(known.newest(table), request)
+            requests = _read(config)
+            _require_unchanged(requests.newest(table), request)
             ahead_s *= 2  # no worker knew of it in time: that run never begins
 
 
@@ -140,12 +140,11 @@ def change_backfill(
     share: int | None = None,
     by: str = "",
 ) -> BackfillReport:
-    """Stop a table's run, let it go on or end it; with None return how far it is.
+    """Stop, resume or cancel a table's run; with None return its progress.
 
-    A `share` takes the place of the run's own, for a pause that has begun too.
-
-    Raises ConfigError for a table without a run that goes on, CommandRefused where the stream's
-    state does not permit it, and UnreachableError.
+    A `share` replaces the run's own, also for the current pause.  Raises ConfigError for a table
+    without an open run, CommandRefused if the stream's state does not permit it, and
+    UnreachableError.
     """
     with closing(FleetReader(config)) as reader:
         records = reader.read()
@@ -188,15 +187,15 @@ def _read(config: ProducerConfig) -> TableRequests:
 def _write(
     config: ProducerConfig, before: TableRequest | None, request: TableRequest
 ) -> TableRequest:
-    """Write a request that follows the table's request `before`; return it as it was written.
+    """Write a request that follows the table's request `before`; return the written request.
 
-    A new run, whose number is 0, gets the next one.  Raises ConfigError, and writes nothing, if
+    A new run, whose number is 0, gets the next number.  Raises ConfigError, and writes nothing, if
     another command has written meanwhile: a worker that starts reads the newest request only.
     """
 
-    def prepare(known: TableRequests) -> TableRequest:
-        _require_unchanged(known.newest(request.table), before)
-        run = request.run or 1 + max((known_request.run for known_request in known.all), default=0)
+    def prepare(requests: TableRequests) -> TableRequest:
+        _require_unchanged(requests.newest(request.table), before)
+        run = request.run or 1 + max((former.run for former in requests.all), default=0)
         return replace(request, run=run)
 
     names = config.topic_names
@@ -227,7 +226,7 @@ def _ensure_topic(config: ProducerConfig) -> None:
 
 
 def _require_published(config: ProducerConfig, records: FleetRecords, table: str) -> None:
-    """Raise ConfigError for a table without a topic, and for a stream that takes no rows."""
+    """Raise ConfigError for a table without a topic, and for a stream that accepts no rows."""
     if records.started.dialect == FILES_DIALECT:
         raise ConfigError(
             "a stream of files has no tables that can be read",
@@ -241,14 +240,14 @@ def _require_published(config: ProducerConfig, records: FleetRecords, table: str
         )
     visible = list_topics(config.bootstrap_servers, config.kafka_client_options())
     if table_of(table) != table or names.data(table) not in visible:
-        known = sorted(
+        tables = sorted(
             published
             for topic in visible
             if (published := names.table(topic)) is not None and table_of(published) == published
         )
         raise ConfigError(
             f"the stream does not publish the table {table}",
-            hint=f"It publishes {', '.join(known) or 'none'}",
+            hint=f"It publishes {', '.join(tables) or 'none'}",
         )
     head = f"{PRODUCER_FILTER}mod_types="
     chosen = [
@@ -264,9 +263,9 @@ def _require_published(config: ProducerConfig, records: FleetRecords, table: str
 
 
 def _place_in(records: FleetRecords, ahead_s: float) -> tuple[str, int]:
-    """Return a stream partition that goes on, and a commit time that it has not reached.
+    """Return an open stream partition, and a commit time that it has not reached.
 
-    Raises ConfigError where none goes on.
+    Raises ConfigError if none is open.
     """
     watermarks = {
         token: snapshot.watermark_us
@@ -281,8 +280,8 @@ def _place_in(records: FleetRecords, ahead_s: float) -> tuple[str, int]:
         )
     newest = max(watermarks.values())
     token = min(token for token, at_us in watermarks.items() if at_us == newest)
-    # Whatever the workers' clocks say, rows of a later run have later times.
-    places = map(place_of, records.history.known)
+    # With any clocks of the workers, rows of a later run have later times.
+    places = map(place_of, records.history.partitions)
     read = [place.read_ns for place in places if isinstance(place, RunChunk)]
     latest = max(_now_us(), newest, max(read, default=0) // NS_PER_US)
     return token, latest + int(ahead_s * 1_000_000)
@@ -296,8 +295,8 @@ def _may_begin(records: FleetRecords, request: TableRequest) -> bool:
         parent = (slot.tokens or {}).get(request.parent)
         if parent is not None:
             return parent.watermark_us < request.start_us
-    known = records.history.known.get(request.parent)
-    return known is not None and known.end_ns is None
+    partition = records.history.partitions.get(request.parent)
+    return partition is not None and partition.end_ns is None
 
 
 def _require_before_end(records: FleetRecords, request: TableRequest) -> None:
@@ -313,20 +312,21 @@ def _require_before_end(records: FleetRecords, request: TableRequest) -> None:
 def _tokens(records: FleetRecords, request: TableRequest) -> list[str]:
     """Return the stream partitions of a run.
 
-    Commands of earlier versions that read the requests at the same time gave their runs one number:
-    of another table, or of this one with another condition.
+    Commands of earlier versions that read the requests at the same time could give one number to
+    two runs: of another table, or of this one with another condition.
     """
-    asked = request.run, request.table, request.where
+    run_read = request.run, request.table, request.where
     return [
         token
-        for token in records.history.known
-        if (place := place_of(token)) is not None and (place.run, place.table, place.where) == asked
+        for token in records.history.partitions
+        if (place := place_of(token)) is not None
+        and (place.run, place.table, place.where) == run_read
     ]
 
 
 def _open_tokens(records: FleetRecords, request: TableRequest) -> list[str]:
-    known = records.history.known
-    return [token for token in _tokens(records, request) if known[token].end_ns is None]
+    partitions = records.history.partitions
+    return [token for token in _tokens(records, request) if partitions[token].end_ns is None]
 
 
 def _report(records: FleetRecords, request: TableRequest) -> BackfillReport:
@@ -349,9 +349,9 @@ def _report(records: FleetRecords, request: TableRequest) -> BackfillReport:
 
 
 def _is_cut_off(records: FleetRecords, tokens: list[str]) -> bool:
-    """Whether the end of a bounded stream has ended a run: its stream partitions finish there."""
-    end_ns, known = records.started.end_ns, records.history.known
-    return end_ns is not None and any(known[token].end_ns == end_ns for token in tokens)
+    """Whether the end of a bounded stream ended a run: its stream partitions finish there."""
+    end_ns, partitions = records.started.end_ns, records.history.partitions
+    return end_ns is not None and any(partitions[token].end_ns == end_ns for token in tokens)
 
 
 def _now_us() -> int:

@@ -367,11 +367,12 @@ def test_parents_starts_and_ends_are_known_in_any_order():
     for order in itertools.permutations(RECORDS):
         history = history_of(order)
         known = {
-            one.token: (one.parents, one.start_ns, one.end_ns) for one in history.known.values()
+            one.token: (one.parents, one.start_ns, one.end_ns)
+            for one in history.partitions.values()
         }
         assert known == {"a": ((), 10, 20), "b": ((), 10, 20), "c": (("a", "b"), 20, None)}
         assert history.finished_changes == 8
-    assert not history_of(RECORDS, epoch="other").known
+    assert not history_of(RECORDS, epoch="other").partitions
 
 
 @given(st.text(max_size=40), st.text(max_size=40))

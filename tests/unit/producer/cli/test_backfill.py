@@ -104,7 +104,7 @@ class Fleet:
         tokens += [chunk.failed(failure).token] if failure else []
         self.begin(*tokens)
         for token in tokens if ends else tokens[:1]:
-            self.history._known[token].end_ns = 7
+            self.history._partitions[token].end_ns = 7
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_run_that_no_worker_knew_of_in_time_is_asked_for_again(fleet, passes):
             fleet.tokens["b"] = fleet.written[-1].start_us
         else:
             del fleet.tokens["b"]
-            fleet.history._known["b"].end_ns = 7
+            fleet.history._partitions["b"].end_ns = 7
 
     fleet.begin("a", "b")
     fleet.on_wait = [nothing, miss, nothing, lambda: fleet.announce(2)]
@@ -270,8 +270,8 @@ def test_a_run_that_the_end_of_the_stream_cut_off_is_not_done(fleet):
     fleet.started.end_ns = (NOW_US + 60_000_000) * 1_000
     fleet.on_wait = [lambda: fleet.announce(1)]
     assert start().state == "running"
-    for token in fleet.history.known:
-        fleet.history._known[token].end_ns = fleet.started.end_ns
+    for token in fleet.history.partitions:
+        fleet.history._partitions[token].end_ns = fleet.started.end_ns
     report = change(None)
     assert (report.state, report.cause) == ("failed", "the stream ended before the table was read")
 
@@ -297,7 +297,7 @@ def test_a_request_whose_answer_was_lost_is_looked_at_and_asked_for_again(
         assert change(None).state == "waiting"
         fleet.on_wait = [lambda: fleet.announce(2)]
         assert start().run == 2
-    assert len(fleet.history.known) == 2  # of one run
+    assert len(fleet.history.partitions) == 2  # of one run
 
 
 def test_a_run_that_has_ended_may_be_followed_by_another(fleet):
