@@ -1,9 +1,9 @@
 """The query of one chunk of a run: its rows, then the stream partition that follows.
 
-Few rows may meet a condition, and Spanner passes over deleted rows, so a read may find none for
-minutes.  A silent query counts as one that hangs, and is repeated (`core.queries`).  So this
-one reports the time of its rows at each heartbeat, for a while; then it gives up, since the
-watermark waits for the chunk.
+Few rows may meet a condition, and Spanner scans deleted rows, so a read may find no row for
+minutes.  A silent query counts as stalled, and is repeated (`core.queries`).  So this one reports
+the time of its rows at each heartbeat for a while, and then gives up, because the watermark waits
+for the chunk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SILENT_MAX_S = 600.0
 
 _NS_PER_S = 1_000_000_000
 _REFUSED_PAUSE_NS = 30 * _NS_PER_S
-"""The pause after a chunk that Spanner refused to read; longer after each further one."""
+"""The pause after a chunk that Spanner refused to read; longer after each further refusal."""
 _REFUSED_PAUSE_MAX_NS = 600 * _NS_PER_S
 _CAUSE_MAX = 300
 """Characters of a failure's cause in a token."""
@@ -42,31 +42,31 @@ _log = structlog.get_logger()
 
 
 class ChunkRows(RunningQuery, Protocol):
-    """A read of one chunk: a query whose records are INSERTs, and the rest after its end."""
+    """A read of one chunk: a query whose records are INSERTs, with its last rows after its end."""
 
     def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
         """Return, once the query has ended, the records of the last rows, and the last key.
 
-        The key is None where the chunk has fewer rows than were asked for: the table ends here.
+        The key is None if the chunk has fewer rows than requested: the table ends here.
         """
         ...
 
 
 class ChunkReads(Protocol):
-    """Reads of tables as they were at one time."""
+    """Reads of tables at one time."""
 
     async def chunk(self, place: RunChunk) -> ChunkRows | None:
-        """Prepare a read of the rows that follow a key; None if there is no such table any more.
+        """Prepare a read of the rows that follow a key; None if the table no longer exists.
 
-        With a condition only the rows that meet it are read.  A row has its place in the same
-        record whenever the same chunk is read.  Raises ConditionRefused, as the read does, for a
+        With a condition only the rows that meet it are read.  A row has the same place in the same
+        record whenever the chunk is read again.  Raises ConditionRefused, as the read does, for a
         condition that cannot be evaluated.
         """
         ...
 
 
 class LongRead:
-    """A read of a chunk, `rows`, with the response `alive` wherever it is silent; `ChunkRows`."""
+    """A read of a chunk, `rows`, that returns `alive` while it is silent; a `ChunkRows`."""
 
     def __init__(
         self,
@@ -90,16 +90,17 @@ class LongRead:
     async def next_size(self) -> int | None:
         """Return as the read does; raises QueryRefused if it was silent for too long.
 
-        With a condition that is ConditionRefused: at no time would it find its rows sooner.
+        With a condition it raises ConditionRefused: its rows would be found no sooner at another
+        time.
         """
         step = self._step
         if step is None:
             self._step = step = asyncio.ensure_future(self._rows.next_size())
             step.add_done_callback(_retrieve)
         sleeping = asyncio.ensure_future(self._sleep(self._every_s))
-        both: set[asyncio.Future[Any]] = {step, sleeping}
+        tasks: set[asyncio.Future[Any]] = {step, sleeping}
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             step.cancel()
             raise
@@ -113,14 +114,14 @@ class LongRead:
         if self._silent_s >= SILENT_MAX_S:
             step.cancel()
             self._rows.cancel()
-            what = "row that meets the condition" if self._with_condition else "row of the table"
+            awaited = "row that meets the condition" if self._with_condition else "row of the table"
             raise (ConditionRefused if self._with_condition else QueryRefused)(
-                f"Spanner has found no {what} for {SILENT_MAX_S:.0f} s"
+                f"Spanner has found no {awaited} for {SILENT_MAX_S:.0f} s"
             )
         return self._alive.size_bytes
 
     async def receive(self) -> Response:
-        """Return `alive` where the read is silent, otherwise the response of the read."""
+        """Return `alive` while the read is silent, otherwise the response of the read."""
         if self._is_silent:
             self._is_silent = False
             return self._alive
@@ -131,7 +132,7 @@ class LongRead:
         self._rows.cancel()
 
     def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
-        """Return as the read does."""
+        """Return the rest of the read."""
         return self._rows.rest()
 
 
@@ -166,8 +167,8 @@ class RunChunkQuery:
         if self._has_ended:
             return None if self._last is None else self._last.size_bytes
         if self._requests.must_end(self._place):
-            # A row that cannot be published would hold the watermark for good, and a search that
-            # finds a row now and then for days.  Each record is its own transaction.
+            # A row that cannot be published would hold the watermark forever, and a search that
+            # finds a row now and then, for days.  Each record is its own transaction.
             if self._rows is not None:
                 self._rows.cancel()
             self._last = OwnResponse(_end_of(self._place))
@@ -221,9 +222,9 @@ class RunChunkQuery:
         return OwnResponse(*records, self._followed_by(place.next(after)))
 
     def _after_refusal(self, error: QueryRefused) -> OwnResponse:
-        """Read the chunk again later, at another time: nothing may hold the watermark for good.
+        """Read the chunk again later, at another time: nothing may hold the watermark forever.
 
-        A condition that cannot be evaluated ends the run: no other time would change it.
+        A condition that cannot be evaluated ends the run: another time would not change it.
         """
         place = self._place
         if isinstance(error, ConditionRefused):
@@ -241,7 +242,8 @@ class RunChunkQuery:
         return OwnResponse(self._followed_by(place.again(due_ns=self._now_ns() + pause_ns)))
 
     def _followed_by(self, wait: RunWait) -> ChildPartitionsRecord:
-        # No row of before now is to come, so the watermark need not wait for the next commit too.
+        # No row from before now will follow, so the watermark need not wait for the next commit
+        # too.
         start_ns = max(next_us_ns(self._place.read_ns), whole_us_ns(self._now_ns()))
         child = ChildPartition(wait.token, (self._token,), start_ns)
         return ChildPartitionsRecord(start_ns, "0", (child,))
@@ -252,6 +254,6 @@ def _end_of(place: RunChunk) -> PartitionEndRecord:
 
 
 def _retrieve(step: asyncio.Future[int | None]) -> None:
-    """Look at an error that no caller waits for any more: asyncio would report it."""
+    """Retrieve an error that no caller waits for any more: otherwise asyncio would report it."""
     if not step.cancelled():
         step.exception()

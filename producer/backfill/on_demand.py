@@ -1,11 +1,10 @@
-"""A change stream next to which tables are read in chunks: `ports.ChangeStream` around another.
+"""A change stream whose tables can be read in chunks while it runs: wraps a `ports.ChangeStream`.
 
-A run begins where a stream partition of the change stream announces it, at the commit time that the
-request names: the announcement is among the stream partition's records as one of Spanner's would
-be, so it is made once, whatever is repeated.  `table_run` has the stream partitions that follow.
-
-Rows go to a topic beside the data topic (`schemas.topics.beside`): in the data topic an older row
-could come after a newer change of its key.
+A run begins where a stream partition of the change stream announces it, at the commit time in the
+request: the announcement is among the stream partition's records like one of Spanner's, so it is
+made once, whatever is repeated.  The stream partitions of `table_run` follow.  Rows go to a
+separate topic (`schemas.topics.beside`): in the data topic an older row could come after a newer
+change of its key.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from tidegate.schemas.topics import ROOT_TOKEN
 _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
 _LOOK_S = 0.2
-"""How often a run that waits looks at its request."""
+"""How often a waiting run reads its request."""
 
 
 class OnDemandStream:
-    """A change stream, and the runs that `requests` ask for."""
+    """A change stream, and the runs of `requests`."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class OnDemandStream:
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> RunningQuery:
-        """Prepare a query, which its first `next_size` sends."""
+        """Prepare a query; its first `next_size` sends it."""
         match place_of(token):
             case RunChunk() as chunk:
                 return RunChunkQuery(
@@ -110,7 +109,9 @@ class _Announcing:
         ]
         for request in sorted(due, key=lambda request: request.start_us):
             start: PartitionStartRecord = request.start
-            later = (at for at, record in enumerate(records) if _time_ns(record) > start.start_ns)
+            later = (
+                number for number, record in enumerate(records) if _time_ns(record) > start.start_ns
+            )
             place = next(later, None)
             if place is not None:
                 records = [*records[:place], start, *records[place:]]
@@ -133,7 +134,7 @@ def _time_ns(record: StreamRecord) -> int:
 
 
 class _Waiting:
-    """Reports the present time until the run's next chunk is due, then names it."""
+    """Reports the present time until the run's next chunk is due, then names the chunk."""
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class _Waiting:
             self._is_over = True
             return OwnResponse(PartitionEndRecord(now_ns, "0"))
         if place.since_ns:
-            # It begins once the chunk's marker is committed: a moment that no earlier one knows.
+            # It begins once the chunk's marker is committed, at a time that is not known earlier.
             return self._followed_by(place.measured(now_ns), now_ns)
         if (
             request is not None

@@ -1,6 +1,6 @@
 """The stream partitions of a backfill, their tokens, and the key ranges that they are cut from.
 
-A backfill is a part of the stream's lineage, so that all rules for stream partitions hold for it:
+A backfill is a part of the stream's lineage, so that all rules for stream partitions apply to it:
 they are owned through slots, published exactly once, proved by completion markers, and the
 watermark waits for them.  With n read partitions:
 
@@ -10,10 +10,10 @@ watermark waits for them.  With n read partitions:
     rest          ─► the change stream's stream partitions
 
 A child starts when all of its parents are finished, so no change of the stream is published before
-every row.  `done k` is between them so that no read partition has to know the others: their names
-follow from their number, and those of the read partitions hold keys.
+every row.  `done k` is between them so that no read partition has to know the others: the names of
+`done` partitions follow from their number, while those of read partitions contain keys.
 
-Everything that a worker needs is in the token.  Spanner's tokens never begin as these do.
+Everything that a worker needs is in the token.  Spanner's tokens never have this prefix.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ Key: TypeAlias = tuple[str | float | bool | None, ...]
 """A primary key's values as Spanner's API has them, in key order."""
 
 PREFIX = "tidegate-backfill/"
-"""Begins every token that is not Spanner's."""
+"""Prefix of every token that is not Spanner's."""
 REST = f"{PREFIX}rest"
-"""Token of the stream partition in the change stream's place, once all rows are published."""
+"""Token of the initial query's successor, once all rows are published."""
 READ_PARTITIONS_MAX = 256
-"""How many one backfill has, unless it has more tables.  Each names as many tokens at its end."""
+"""Number of read partitions of one backfill, unless it has more tables.
+
+Each of them names as many tokens at its end.
+"""
 
 _ROWS_MIN = 10_000
-"""Rows of a key range, at least, unless it is the last one."""
+"""Least number of rows of a key range, except the last one."""
 _DONE = re.compile(rf"{PREFIX}done/([0-9]+)/([0-9]+)")
 _READ = re.compile(rf"{PREFIX}read/([0-9]+)/([0-9]+)/([A-Za-z0-9_-]+)")
 
@@ -52,7 +55,7 @@ class ReadPartition:
     number: int
     """From 0 over all tables."""
     of: int
-    """How many read partitions the backfill has."""
+    """Number of read partitions of the backfill."""
     rows: int
     after: Key | None
     """The last key before the range; None at the table's beginning."""
@@ -73,7 +76,7 @@ def read_token(part: ReadPartition) -> str:
 
 
 def reading_of(token: str) -> ReadPartition | None:
-    """Return the read partition of a token; None for any other token.
+    """Parse the token of a read partition; None for any other token.
 
     Raises SchemaError for a damaged one.
     """
@@ -98,13 +101,13 @@ def reading_of(token: str) -> ReadPartition | None:
 
 
 def done_token(part: ReadPartition) -> str:
-    """Return the token that a read partition leads to."""
+    """Return the token that follows a read partition."""
     return done_tokens(part.of)[part.number]
 
 
-def done_tokens(of: int) -> tuple[str, ...]:
-    """Return the tokens that lead to `REST`."""
-    return tuple(f"{PREFIX}done/{number}/{of}" for number in range(of))
+def done_tokens(partitions: int) -> tuple[str, ...]:
+    """Return the tokens before `REST`."""
+    return tuple(f"{PREFIX}done/{number}/{partitions}" for number in range(partitions))
 
 
 def parents_of_rest(token: str) -> tuple[str, ...] | None:
@@ -114,20 +117,20 @@ def parents_of_rest(token: str) -> tuple[str, ...] | None:
 
 
 class KeyRanges:
-    """The key ranges of one table, each with about as many rows; keys are added in their order.
+    """The key ranges of one table, of similar numbers of rows; keys are added in order.
 
     Ranges become twice as large whenever there are too many, so memory is bounded.
     """
 
     def __init__(self, *, ranges_max: int = READ_PARTITIONS_MAX, rows_min: int = _ROWS_MIN) -> None:
-        """Begin without a row."""
+        """Start without rows."""
         self._ranges_max = ranges_max
         self._rows_in_each = rows_min
         self._ends: list[Key] = []
         self.rows = 0
 
     def rows_to_end(self) -> int:
-        """Return how many more keys there are up to the next one that ends a range."""
+        """Return the number of keys up to the next one that ends a range."""
         return self._rows_in_each - self.rows % self._rows_in_each
 
     def pass_over(self, rows: int) -> None:

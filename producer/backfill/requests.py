@@ -1,7 +1,7 @@
 """Requests of operators for backfills while the stream runs: one for each table.
 
-They are in a compacted topic, as JSON under the table's name; the newest record of a table holds.
-A program writes them; workers only read.
+They are in a compacted topic, as JSON under the table's name; the newest record of a table applies.
+A program writes them; workers only read them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _NO_REQUEST = "a record is no request for a backfill"
 
 
 class RunState(StrEnum):
-    """The state that a run is to have."""
+    """The requested state of a run."""
 
     RUNNING = "running"
     STOPPED = "stopped"
-    """Nothing is read until it runs again, from where it is."""
+    """Nothing is read until it runs again, from where it stopped."""
     CANCELLED = "cancelled"
-    """It ends where it is."""
+    """It ends without reading more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +42,29 @@ class TableRequest:
     parent: str
     """The stream partition of the change stream that announces the run."""
     start_us: int
-    """The commit time at which it does so."""
+    """The commit time of the announcement."""
     state: RunState = RunState.RUNNING
     chunk_rows: int = CHUNK_ROWS_DEFAULT
-    """Rows of a chunk, at most."""
+    """The most rows of a chunk."""
     share: int = SHARE_DEFAULT
-    """Percent of the time in which the watermark may be held for a chunk, until it is committed."""
+    """Percentage of the time in which chunks may hold the watermark, until they are committed."""
     by: str = ""
-    """The person who asked for it; for people only."""
+    """The operator who requested it; for information only."""
     at_us: int = 0
     """When it was written, by the clock of the program that wrote it."""
     where: str = ""
-    """The condition that rows have to meet; it holds for the whole run.  Empty: all rows."""
+    """The condition for rows, the same for the whole run; empty: all rows."""
     data_boost: bool = False
-    """Whether rows are read by Spanner's Data Boost, in the whole run."""
+    """Whether Spanner's Data Boost reads the rows, for the whole run."""
 
     @property
     def start(self) -> PartitionStartRecord:
-        """The record that announces the run, as the parent has it among its changes."""
+        """The record that announces the run, among the parent's changes."""
         wait = RunWait(self.run, self.table, where=self.where, is_boosted=self.data_boost)
         return PartitionStartRecord(self.start_us * NS_PER_US, f"{self.run:08d}", (wait.token,))
 
     def pause_ns(self, held_ns: int) -> int:
-        """Return how long to wait after a chunk for which the watermark was held that long."""
+        """Return the pause after a chunk that held the watermark for that long."""
         return held_ns * (100 - self.share) // self.share
 
     def encode(self) -> bytes:
@@ -73,14 +73,14 @@ class TableRequest:
 
     @classmethod
     def decode(cls, value: bytes) -> TableRequest:
-        """Return the request that a record's value holds; raises SchemaError for any other.
+        """Parse the request in a record's value; raises SchemaError for any other value.
 
-        Fields of later versions are passed over.
+        Fields of later versions are ignored.
         """
         try:
             content: dict[str, Any] = json.loads(value)
-            known = {name: content[name] for name in cls.__slots__ if name in content}
-            request = cls(**{**known, "state": RunState(known.get("state", RunState.RUNNING))})
+            fields = {name: content[name] for name in cls.__slots__ if name in content}
+            request = cls(**{**fields, "state": RunState(fields.get("state", RunState.RUNNING))})
         except (ValueError, TypeError) as error:
             raise SchemaError(_NO_REQUEST, cause=str(error)) from error
         texts: tuple[object, ...] = (request.table, request.parent, request.where)
@@ -106,10 +106,10 @@ class TableRequests:
             self.add(request)
 
     def add(self, request: TableRequest) -> None:
-        """Take the next record; an older run of its table does not come back."""
+        """Add the next record; an older run of its table is ignored."""
         with self._lock:
-            known = self._by_table.get(request.table)
-            if known is not None and known.run > request.run:
+            former = self._by_table.get(request.table)
+            if former is not None and former.run > request.run:
                 return
             self._by_table[request.table] = request
             by_parent: dict[str, tuple[TableRequest, ...]] = {}
@@ -119,12 +119,12 @@ class TableRequests:
 
     @property
     def all(self) -> list[TableRequest]:
-        """One for each table, by its name."""
+        """The newest request of each table, by the table's name."""
         with self._lock:
             return [self._by_table[table] for table in sorted(self._by_table)]
 
     def newest(self, table: str) -> TableRequest | None:
-        """Return the request of a table; None without one."""
+        """Return the request of a table; None if there is none."""
         return self._by_table.get(table)
 
     def announced_by(self, token: str) -> tuple[TableRequest, ...]:
@@ -132,7 +132,7 @@ class TableRequests:
         return self._by_parent.get(token, ())
 
     def must_end(self, place: RunWait | RunChunk) -> bool:
-        """Whether a run is to end: it was cancelled, or there is a later one of its table."""
+        """Whether a run has to end: it was cancelled, or its table has a later one."""
         newest = self.newest(place.table)
         if newest is None or newest.run < place.run:
             return False

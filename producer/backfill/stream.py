@@ -1,8 +1,8 @@
-"""A change stream that begins with the rows of some tables: `ports.ChangeStream` around another.
+"""A change stream that begins with the rows of some tables: wraps a `ports.ChangeStream`.
 
 The initial query plans the read partitions and returns them in place of the change stream's stream
-partitions; `read_partition` says what follows.  Without a backfill, and for every token that is not
-of one, the change stream itself answers.
+partitions; `read_partition` describes what follows.  Without a backfill, and for every token that
+does not belong to one, the change stream itself answers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
 _RESPONSE_BYTES = 64
-"""The size that a response without rows counts for."""
+"""The size that counts for a response without rows."""
 
 
 class TableReads(Protocol):
-    """Reads of tables as they were at one time, in the order of their keys; nothing blocks."""
+    """Reads of tables at one time, in the order of their keys; nothing blocks."""
 
     def keys(self, table: str, ranges: KeyRanges, *, read_ns: int) -> RunningQuery:
         """Prepare a read that adds a table's keys to `ranges` and returns no record."""
@@ -46,19 +46,19 @@ class TableReads(Protocol):
     def rows(self, part: ReadPartition, *, read_ns: int) -> RunningQuery:
         """Prepare a read of a key range, whose records are INSERTs committed at `read_ns`.
 
-        A row has its place in the same record whenever the same range is read.  Raises, at its end,
-        SchemaError if there were not as many rows as planned.
+        A row has the same place in the same record whenever the range is read again.  Raises, at
+        its end, SchemaError if the number of rows differs from the plan.
         """
         ...
 
 
 class BackfillStream:
-    """The rows of `tables` as of the stream's start, then the change stream from there on."""
+    """The rows of `tables` at the stream's start, then the change stream from there on."""
 
     def __init__(
         self, stream: ChangeStream, reads: TableReads, *, tables: Sequence[str] = ()
     ) -> None:
-        """`tables` matter to the initial query alone: later ones follow from their tokens."""
+        """Only the initial query uses `tables`: later ones follow from their tokens."""
         self._stream = stream
         self._reads = reads
         self._tables = tuple(tables)
@@ -66,7 +66,7 @@ class BackfillStream:
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> RunningQuery:
-        """Prepare a query, which its first `next_size` sends."""
+        """Prepare a query; its first `next_size` sends it."""
         if token == ROOT_TOKEN and self._tables:
             return _Planning(self._reads, self._tables, read_ns=start_ns)
         if token == REST:
@@ -90,12 +90,12 @@ def whole_us_ns(at_ns: int) -> int:
 
 
 def next_us_ns(read_ns: int) -> int:
-    """Return where changes begin that a read does not show: commit times are whole microseconds."""
+    """Return the first commit time after a read: commit times are whole microseconds."""
     return (read_ns // NS_PER_US + 1) * NS_PER_US
 
 
 class OwnResponse:
-    """A response with given records, which no system has sent."""
+    """A response with given records, which Tidegate makes itself."""
 
     size_bytes = _RESPONSE_BYTES
 
@@ -144,7 +144,7 @@ class Announcement:
 
 
 class _Followed:
-    """The read of a key range; once it has ended without error, its child is named."""
+    """The read of a key range, which names its child when it has ended without error."""
 
     def __init__(self, read: RunningQuery, child: ChildPartition) -> None:
         self._read = read
@@ -168,7 +168,7 @@ class _Followed:
 
 
 class _Adopted:
-    """The change stream's initial query, whose stream partitions become children of another one."""
+    """The change stream's initial query, whose stream partitions get another parent."""
 
     def __init__(self, query: RunningQuery, *, parent: str) -> None:
         self._query = query
@@ -218,7 +218,7 @@ class _Planning:
     async def receive(self) -> Response:
         if self._announcing is not None:
             return await self._announcing.receive()
-        # A silent query would count as one that hangs.
+        # A silent query would count as stalled.
         alive = HeartbeatRecord(self._read_ns)
         response = await self._queries[0].receive()
         return ReplacedResponse(response, lambda records: [*records, alive])

@@ -1,6 +1,6 @@
-"""The stream partitions of a backfill that was asked for while the stream runs, and their tokens.
+"""The stream partitions of a backfill requested while the stream runs, and their tokens.
 
-One run reads one table, in chunks.  Its stream partitions follow each other, three for each chunk:
+One run reads one table, in chunks.  Its stream partitions form a sequence, three for each chunk:
 
     a stream partition of the change stream ─► wait 0     at the time that the request names
     wait k                                  ─► chunk k    at a time T
@@ -8,10 +8,10 @@ One run reads one table, in chunks.  Its stream partitions follow each other, th
     wait k+1, which measures                ─► wait k+1   with the time that chunk k has taken
 
 A `wait` publishes nothing and holds no watermark: it reports the present time until the next chunk
-is due, for as long as an operator has stopped the run.  The first `wait` after a chunk begins when
-the chunk's marker is committed: it measures for how long the watermark was held, and ends at once,
-so that the result is in the lineage for every worker.  A `chunk` publishes the rows that follow a
-key as they are at T, so the fleet's watermark stays below T until these rows are published, and no
+is due, as long as an operator has stopped the run.  The first `wait` after a chunk begins when the
+chunk's marker is committed: it measures for how long the watermark was held, and ends at once, so
+that the result is in the lineage for every worker.  A `chunk` publishes the rows that follow a key
+as they are at T, so the fleet's watermark stays below T until these rows are published, and no
 longer.  Everything that a worker needs is in the token.
 """
 
@@ -32,21 +32,21 @@ _TOKEN = re.compile(rf"{PREFIX}table/([0-9]+)/([0-9]+)/(wait|chunk)/([A-Za-z0-9_
 
 @dataclass(frozen=True, slots=True)
 class _RunPlace:
-    """How far a run is when one of its stream partitions begins."""
+    """The place in a run at which one of its stream partitions begins."""
 
     run: int
-    """Names the run among all runs of the stream."""
+    """Identifies the run among all runs of the stream."""
     table: str
     number: int = 0
     """The chunk's number, from 0."""
     after: Key | None = None
     """The last key that was read; None at the table's beginning."""
     refusals: int = 0
-    """How many chunks in a row Spanner has refused to read."""
+    """Number of consecutive chunks that Spanner has refused to read."""
     where: str = ""
-    """The condition, in SQL, that rows have to meet; empty: all rows are read."""
+    """The condition for rows, in SQL; empty: all rows are read."""
     is_boosted: bool = False
-    """Whether rows are read by Spanner's Data Boost."""
+    """Whether Spanner's Data Boost reads the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +54,13 @@ class RunWait(_RunPlace):
     """A stream partition that waits until the next chunk is due, or measures."""
 
     due_ns: int = 0
-    """The pause before the next chunk begins here."""
+    """When the pause before the next chunk begins."""
     failure: str = ""
-    """Why the run ends here, before the table's end; else empty."""
+    """Why the run ends here, before the table's end; otherwise empty."""
     held_ns: int = 0
-    """How long the watermark was held for the chunk before; the pause follows from it."""
+    """How long the watermark was held for the preceding chunk; the pause follows from it."""
     since_ns: int = 0
-    """In a `wait` that measures: since when the watermark has been held."""
+    """Since when the watermark has been held; in a `wait` that measures."""
 
     def chunk(self, read_ns: int, *, rows: int) -> RunChunk:
         """Return the chunk that follows."""
@@ -70,7 +70,7 @@ class RunWait(_RunPlace):
         )  # fmt: skip
 
     def measured(self, now_ns: int) -> RunWait:
-        """Return the `wait` that follows one which has measured until now.
+        """Return the `wait` that follows a measuring `wait`, which ends now.
 
         Its pause begins now; after a refused chunk, once the pause for the refusal is over.
         """
@@ -94,10 +94,10 @@ class RunChunk(_RunPlace):
     read_ns: int
     """The time T of its rows."""
     rows: int
-    """How many it has, unless the table ends before."""
+    """Number of rows, unless the table ends earlier."""
 
     def next(self, after: Key | None) -> RunWait:
-        """Return the `wait` that follows if this is the last key read; it measures."""
+        """Return the measuring `wait` that follows if this is the last key read."""
         return replace(self._wait(), after=after, refusals=0, since_ns=self.read_ns)
 
     def again(self, *, due_ns: int) -> RunWait:
@@ -106,7 +106,7 @@ class RunChunk(_RunPlace):
         return replace(self._wait(), due_ns=due_ns, refusals=refusals, since_ns=self.read_ns)
 
     def failed(self, cause: str) -> RunWait:
-        """Return the `wait` that follows if the chunk can never be read; the run ends there."""
+        """Return the `wait` that follows if the chunk can never be read, at which the run ends."""
         return replace(self._wait(), failure=cause)
 
     def _wait(self) -> RunWait:
@@ -123,7 +123,7 @@ class RunChunk(_RunPlace):
 
 
 def _token(kind: str, place: _RunPlace, numbers: list[int], further: dict[str, object]) -> str:
-    """Return a token; empty fields of `further` are left out, so that most tokens stay short."""
+    """Return a token; empty fields of `further` are left out, to keep most tokens short."""
     content: list[Any] = [place.table, place.after, place.refusals, *numbers]
     if rare := {name: value for name, value in further.items() if value}:
         content.append(rare)
@@ -133,7 +133,7 @@ def _token(kind: str, place: _RunPlace, numbers: list[int], further: dict[str, o
 
 
 def place_of(token: str) -> RunWait | RunChunk | None:
-    """Return the place in a run that a token names; None for any other token.
+    """Parse the token of a stream partition of a run; None for any other token.
 
     Raises SchemaError for a damaged one.
     """

@@ -30,20 +30,20 @@ _COUNTED = (
 
 
 class Counters:
-    """Counts by name, and what was committed by topic."""
+    """Counters by name, and committed totals by topic."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(_COUNTED, 0)
         self.published: dict[str, TopicTotals] = {}
-        """What was committed, per topic; without checksums."""
+        """Committed totals per topic; without checksums."""
         self.parked: Counter[tuple[str, str]] = Counter()
         """Changes that were committed to the dead-letter topic, by data topic and reason."""
 
         self.first_commits_us: deque[int] = deque(maxlen=_FIRST_COMMITS_MAX)
         """The commit timestamp of the earliest change that a transaction took from each stream
-        partition; the observer empties it after each event."""
+        partition; the observer clears it after each event."""
         self.noticed: deque[tuple[str, str]] = deque(maxlen=_NOTICED_MAX)
-        """Counts that no event shows, with the token; the observer of the worker empties it."""
+        """Counts that no event shows, with their tokens; the worker's observer clears it."""
 
     def notice(self, name: str, token: str) -> None:
         """Count an event of one stream partition, and note its token."""
@@ -53,7 +53,7 @@ class Counters:
     def add(
         self, tokens: Mapping[str, StreamPartition], publications: Mapping[str, Publication]
     ) -> None:
-        """Count one slot's part of a committed transaction; `tokens` are as they were before it."""
+        """Count one slot's part of a committed transaction; `tokens` are the tokens before it."""
         for token, publication in publications.items():
             self.counts["finished"] += publication.finish is not None
             if publication.records:

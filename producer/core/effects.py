@@ -13,7 +13,7 @@ from tidegate.schemas.progress import ProgressRecord
 
 @dataclass(frozen=True, slots=True)
 class RecoverSlot:
-    """Read a slot from its committed offset on; answered at once by `SlotRecoveryStarted`."""
+    """Read a slot from its committed offset on; `SlotRecoveryStarted` answers at once."""
 
     slot: int
     incarnation: int
@@ -21,10 +21,10 @@ class RecoverSlot:
 
 @dataclass(frozen=True, slots=True)
 class ReadAnnouncements:
-    """Return only the announcements that this incarnation reads in an own slot from now on.
+    """From now on, return only the announcements that this incarnation reads in an own slot.
 
-    The other records of an own slot were written by its owner.  Only the position has to pass them:
-    decoding them would cost as much as writing them, for every commit.
+    Its owner wrote all other records of an own slot.  Only the position has to pass them: decoding
+    them would cost as much as writing them, for every commit.
     """
 
     slot: int
@@ -45,17 +45,18 @@ class FindStreamStart:
 class StartQuery:
     """Start a change stream query; the empty token is the initial query.
 
-    A bounded stream is not read with a bounded query: only items past the bound prove that nothing
-    before it is missing.
+    The query of a bounded stream has no end: only items past the bound prove that nothing before it
+    is missing.
     """
 
     token: str
     query_id: int
     start_ns: int
     end_ns: int | None = None
-    """Inclusive; only where the service requires an end, and the next query goes on."""
+    """Inclusive; set only where the service requires an end; another query follows."""
     resumption: Mapping[str, str] = field(default_factory=dict)
-    """Records that a source of files has to read and not to return, for the start position."""
+    """Records that a source of files has to read again without returning them, for the start
+    position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class StopQuery:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseBudget:
-    """Release bytes of the byte budget; those of each `RecordsRead` are released exactly once."""
+    """Release bytes of the byte budget, those of each `RecordsRead` exactly once."""
 
     sizes: tuple[tuple[str, int], ...]
     """(token, bytes); never empty."""
@@ -76,14 +77,15 @@ class ReleaseBudget:
 
 @dataclass(frozen=True, slots=True)
 class BeginTransaction:
-    """Begin a transaction; its fence uses the group's metadata of this moment."""
+    """Begin a transaction; its fence uses the group's current metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishRecords:
     """Produce data records of one stream partition; their offsets belong to `slot`'s vector.
 
-    Offsets of parked changes belong to no vector.  The empty token: changes that are put back.
+    Offsets of parked changes belong to no vector.  The token is empty for changes that are put
+    back.
     """
 
     slot: int
@@ -110,7 +112,7 @@ class AwaitDelivery:
 
 @dataclass(frozen=True, slots=True)
 class SendOffsets:
-    """The fence: these slots' offsets, inside the transaction, with the metadata kept at begin."""
+    """The fence: these slots' offsets, inside the transaction, with the metadata of its begin."""
 
     offsets: tuple[tuple[int, int], ...]
     """(slot, offset); never empty."""
@@ -118,7 +120,7 @@ class SendOffsets:
 
 @dataclass(frozen=True, slots=True)
 class CommitTransaction:
-    """Commit; nothing was produced since the fence."""
+    """Commit; nothing was produced after the fence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class AbortTransaction:
 
 @dataclass(frozen=True, slots=True)
 class RestartProducer:
-    """Replace the producer by one with the same transactional id, which ends open transactions."""
+    """Replace the producer with one of the same transactional id, which ends open transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,19 +159,19 @@ class WatchTopic:
 
 @dataclass(frozen=True, slots=True)
 class FollowFleet:
-    """Read all slots of the progress topic from now on; `FleetRead` answers, again and again."""
+    """Read all slots of the progress topic from now on; repeated `FleetRead` events answer."""
 
     epoch: str
-    """Records of another one are passed over."""
+    """The epoch to follow; records of other epochs are ignored."""
     with_moves: bool = False
     """Whether `AwaitSources` may follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitSources:
-    """Say in a `FleetRead` when stream partitions have published through a time.
+    """Report in a `FleetRead` when stream partitions have published through a time.
 
-    Until then, or until the whole fleet has.  Any worker may own them.
+    Or when the whole fleet has.  Any worker may own them.
     """
 
     sources: tuple[tuple[str, int], ...]
@@ -178,7 +180,7 @@ class AwaitSources:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceGroupClient:
-    """Join the group with a new client: the present one is no member, and does not become one."""
+    """Join the group with a new client: the present one is not a member and does not become one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ class ReportPause:
 
 @dataclass(frozen=True, slots=True)
 class ReportStopped:
-    """Report to the operator that a stream partition stopped; its watermark does not move."""
+    """Report that a stream partition has stopped; its watermark no longer moves."""
 
     token: str
     error: TidegateError
@@ -200,7 +202,7 @@ class ReportStopped:
 
 @dataclass(frozen=True, slots=True)
 class ReportWaiting:
-    """Report to the operator how many stream partitions are not read; all 0: no longer any."""
+    """Report how many stream partitions are not being read; all 0: none any longer."""
 
     queued: int
     paused: int
@@ -210,11 +212,11 @@ class ReportWaiting:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the worker: because of the error or, without one, because it is drained."""
+    """Stop the worker: because of the error or, without an error, because it is drained."""
 
     error: TidegateError | None
     leaves_group: bool = False
-    """Whether it leaves its group, which keeps the place of a static member otherwise."""
+    """Whether it leaves its group; otherwise the group keeps the place of a static member."""
 
 
 TransactionEffect: TypeAlias = (
@@ -226,7 +228,7 @@ TransactionEffect: TypeAlias = (
     | CommitTransaction
     | AbortTransaction
 )
-"""For the publisher; after one failed, the rest of its transaction is dropped."""
+"""Effects for the publisher; if one fails, the rest of its transaction is dropped."""
 
 LocalEffect: TypeAlias = (
     RecoverSlot

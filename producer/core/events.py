@@ -1,7 +1,4 @@
-"""The two times at which an event happened.
-
-The events of a worker's core: what happened outside of it.
-"""
+"""The events of a worker's core: what happened outside of it, and when."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ class Now(NamedTuple):
     """
 
     monotonic_us: int
-    """Since an arbitrary moment."""
+    """Microseconds since an arbitrary moment."""
     wall_us: int
-    """Since 1970."""
+    """Microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +43,22 @@ class SlotsRevoked:
 
 @dataclass(frozen=True, slots=True)
 class SlotsLost:
-    """Slots were taken away without waiting; other workers may own them already."""
+    """The group has taken slots away without waiting; other workers may own them already."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRecoveryStarted:
-    """Reading of a slot started at its committed offset or, without one, at offset 0.
+    """Reading of a slot started at its committed offset or, if it has none, at offset 0.
 
-    Comes before every event of this incarnation's reading.
+    Precedes every other event of this incarnation's reading.
     """
 
     slot: int
     incarnation: int
     committed_offset: int | None
-    """The offset of the group's last fence in this slot; None without one."""
+    """The offset of the group's last fence in this slot; None if it has none."""
     end_offset: int
     """The slot's end when reading started, open transactions included."""
 
@@ -88,19 +85,19 @@ class SlotPositionAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class SlotOutOfRange:
-    """The log of an own slot does not contain the next offset to read.
+    """The log of an own slot does not contain the next offset.
 
-    The client reads nothing more of this slot by itself.
+    The client reads no more of this slot by itself.
     """
 
     slot: int
     incarnation: int
     reason: str
-    """The client's own text."""
+    """The client's text."""
 
 
 SlotReading: TypeAlias = SlotRecoveryStarted | ProgressRead | SlotPositionAdvanced | SlotOutOfRange
-"""The events of reading an own slot; void for a slot with another incarnation."""
+"""The events of reading an own slot; ignored for a slot with another incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +109,15 @@ class StreamStartFound:
 
 @dataclass(frozen=True, slots=True)
 class StreamStartAbsent:
-    """A search reached the end of the root's slot and has not found a `StreamStarted`."""
+    """A search reached the end of the root's slot without finding a `StreamStarted`."""
 
     search_id: int
-    """The number in the `FindStreamStart` that began the search."""
+    """The number in the `FindStreamStart` that started the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsRead:
-    """A query returned records, in order; data change records are translated already."""
+    """A query returned records, in order; data change records are already translated."""
 
     token: str
     query_id: int
@@ -138,7 +135,7 @@ class QueryEnded:
 
 @dataclass(frozen=True, slots=True)
 class QueryFailed:
-    """A query, or the translation of what it returned, failed."""
+    """A query, or the translation of its output, failed."""
 
     token: str
     query_id: int
@@ -147,7 +144,7 @@ class QueryFailed:
 
 @dataclass(frozen=True, slots=True)
 class QueryPaused:
-    """A query's reader waits for bytes, or for a schema, and may be silent meanwhile."""
+    """A query's reader waits for bytes or for a schema, and may be silent meanwhile."""
 
     token: str
     query_id: int
@@ -155,7 +152,7 @@ class QueryPaused:
 
 @dataclass(frozen=True, slots=True)
 class QueryResumed:
-    """A query's reader has stopped waiting, or received bytes that complete no record yet."""
+    """A query's reader no longer waits, or has received bytes that complete no record yet."""
 
     token: str
     query_id: int
@@ -169,7 +166,7 @@ ReaderOutput: TypeAlias = RecordsRead | QueryPaused | QueryResumed | QueryEnded 
 class Delivered:
     """Every message produced so far in this transaction is in the log.
 
-    `written` holds, per slot whose tokens wrote, the last offset in each topic partition;
+    `written` holds the last offset in each topic partition, per slot whose tokens wrote;
     `snapshots` the first offset of each slot's snapshot.
     """
 
@@ -178,21 +175,21 @@ class Delivered:
 
 
 class DeliveryFault(Enum):
-    """The kind of a refusal, which decides what follows."""
+    """The kind of a rejection, which decides the consequence."""
 
     TRANSIENT = "transient"
-    """The same message may pass later."""
+    """The same message may be accepted later."""
     TOO_LARGE = "too large"
-    """It, or the batch that it was sent in, exceeds a limit."""
+    """The message, or its batch, exceeds a limit."""
     DENIED = "denied"
     """The principal may not write to the topic."""
     INVALID = "invalid"
-    """The broker rejects the record or the topic for another reason that lasts."""
+    """The broker rejects the record or the topic for another permanent reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFailure:
-    """The message that ended a transaction; of several with a lasting fault, the largest."""
+    """The message that ended a transaction; of several with a permanent fault, the largest."""
 
     fault: DeliveryFault
     reason: str
@@ -202,11 +199,11 @@ class DeliveryFailure:
     topic: str
     key: str
     size_bytes: int
-    """As `messages.batch_bytes` counts."""
+    """Size as counted by `messages.batch_bytes`."""
     commit_timestamp_us: int | None = None
     """None for a progress record."""
     limit_bytes: int | None = None
-    """The topic's limit, as read last; None if it is not known."""
+    """The topic's limit, as read last; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +213,11 @@ class TransactionCommitted:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAborted:
-    """The open transaction was aborted, and nothing of it remains."""
+    """The open transaction was aborted; nothing of it remains."""
 
     reason: str
     failure: DeliveryFailure | None = None
-    """The message that caused it; None if no message did."""
+    """The message that caused the abort; None if no message did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +229,7 @@ class CommitUnanswered:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcomeUnknown:
-    """Whether the open transaction was committed cannot be found out from this producer."""
+    """This producer cannot find out whether the open transaction was committed."""
 
     reason: str
     failure: DeliveryFailure | None = None
@@ -248,7 +245,7 @@ class ProducerFenced:
     """
 
     has_successor: bool = True
-    """Whether another process took over the worker's name; assumed until it was looked up."""
+    """Whether another process has taken over the worker's name; assumed until it is looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +253,9 @@ class GroupDescribed:
     """The group's coordinator described the consumer group, a few seconds ago."""
 
     is_stable: bool
-    """No rebalance is in progress."""
+    """Whether no rebalance is in progress."""
     is_member: bool
-    """This process, and not another under its name, is a member."""
+    """Whether this process is a member, and not another one under its name."""
     assignments: Mapping[str, frozenset[int]]
     """Every member's name -> the slots that the last rebalance assigned to it."""
 
@@ -269,7 +266,7 @@ class TopicState:
 
     topic: str
     topic_id: str | None
-    """None: there is no such topic."""
+    """The topic's id; None if the topic does not exist."""
     topic_partitions: int
 
 
@@ -283,20 +280,20 @@ class TopicsObserved:
 
 @dataclass(frozen=True, slots=True)
 class TableFound:
-    """The translation met a table that the worker did not know, and its topic exists.
+    """The translation met a table that was unknown to the worker; its topic exists.
 
-    Comes before every record of the table.
+    Precedes every record of the table.
     """
 
     topic: DataTopic
-    """As it is now."""
+    """The topic's present description."""
 
 
 @dataclass(frozen=True, slots=True)
 class RootSlotRead:
     """Records for all workers were read in the root's slot, from its beginning.
 
-    They are about later tables and operators' commands.
+    They announce later tables and operators' commands.
     """
 
     records: tuple[ProgressRecord, ...]
@@ -304,7 +301,7 @@ class RootSlotRead:
     is_at_end: bool
     """Whether the slot's end has been reached at least once."""
     begin: int = 0
-    """The slot's offsets from here to before `end` were read; other records are left out."""
+    """First offset of the range up to `end` that was read; other records in it are left out."""
     end: int = 0
 
 
@@ -320,7 +317,7 @@ class FleetRead:
     is_current: bool
     """Whether each slot was just read to its end and has a heartbeat in effect."""
     published: tuple[tuple[str, int], ...] = ()
-    """The entries of `AwaitSources` that are published now, each once."""
+    """The entries of `AwaitSources` that are now published, each once."""
     has_stopped: bool = False
     """Whether a stream partition of the fleet is stopped."""
 
@@ -331,16 +328,16 @@ TopicEvent: TypeAlias = TopicsObserved | TableFound | RootSlotRead
 
 @dataclass(frozen=True, slots=True)
 class AccessDenied:
-    """Kafka refuses a right that reading the own slots needs; another attempt changes nothing."""
+    """Kafka denies a right that reading the own slots needs; a retry changes nothing."""
 
     resource: str
     """The resource of the missing right, such as `group bank-fleet`."""
     reason: str
-    """The client's own text."""
+    """The client's text."""
 
     @property
     def error(self) -> ConfigError:
-        """What the worker stops with."""
+        """The error with which the worker stops."""
         message = f"Kafka denies this worker access to {self.resource}: {self.reason}"
         hint = "Add the ACLs that docs/reference/permissions.md lists"
         return ConfigError(message, hint=hint)
@@ -348,27 +345,27 @@ class AccessDenied:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReadLost:
-    """A slot that is read in addition to the own ones does not contain the next offset.
+    """A slot that is read in addition to the own ones lacks the next offset.
 
-    Nothing more is read of it: its earlier records would be counted a second time.
+    No more of it is read: its earlier records would be counted a second time.
     """
 
     error: ProgressLost
-    """What the worker stops with."""
+    """The error with which the worker stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadInterrupted:
-    """Reading the progress topic failed for now; the client goes on by itself."""
+    """Reading the progress topic failed temporarily; the client continues by itself."""
 
     resource: str
     reason: str
-    """The client's own text."""
+    """The client's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """Commit the records that were read, release all slots, stop."""
+    """Commit the read records, release all slots, stop."""
 
     leaves_group: bool = False
     """Whether the worker leaves its group, so that other workers get its slots at once."""
@@ -376,20 +373,20 @@ class DrainRequested:
 
 @dataclass(frozen=True, slots=True)
 class RedriveBegan:
-    """Parked changes are to be put back: all that are parked for these keys.
+    """Parked changes are to be put back: all parked changes of these keys.
 
     Only for a worker that does nothing else (`core.sole_workers`), once it is ready.
     """
 
     keys: frozenset[int]
-    """Hashes of `schemas.checksums.parked_key`; no key that stays parked has one of these."""
+    """Hashes by `schemas.checksums.parked_key`; no key that stays parked has one of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedriveRead:
-    """The next changes to put back, each key's in the order of their order keys.
+    """The next changes to put back, those of each key in the order of their order keys.
 
-    Markers of keys that are done are `parked` changes of the form `messages.FORM_REDRIVEN`.
+    Markers of completed keys are `parked` changes of the form `messages.FORM_REDRIVEN`.
     """
 
     records: tuple[PublishableRecord, ...]
@@ -402,7 +399,7 @@ class RedriveEnded:
 
 @dataclass(frozen=True, slots=True)
 class GapsAccepted:
-    """The loss of changes that have expired is accepted, at most once for each stream partition.
+    """An operator accepts the loss of expired changes, at most once for each stream partition.
 
     Only for a worker that does nothing else (`core.sole_workers`), once it owns all slots.
     """
@@ -415,7 +412,7 @@ class Ticked:
     """Time passed."""
 
     has_read_inbox: bool = True
-    """Whether all that readers had delivered was passed on before."""
+    """Whether all earlier output of readers has been passed on."""
 
 
 TransactionFailure: TypeAlias = TransactionAborted | CommitOutcomeUnknown | ProducerFenced

@@ -1,12 +1,12 @@
 """The position of a stream partition that reads files: which records of which files are published.
 
-It has the stored form of `core.position`, a watermark and a boundary, and other rules.  Files come
+It has the stored form of `core.position`, a watermark and a boundary, but other rules.  Files come
 in any order, so the watermark does not depend on them: it is the source's statement about event
-times.  The boundary names each file that may be met again, with the number of its last record and,
-after a slash, its place in the order of reading, its turn; a file that was read in parts, with
-other files in between, has both for each part, with commas between them.  Files of minutes before
-`CLOSED` are not met again, unless the boundary names them.  The entry `SOURCE` describes the source
-of the files, and outlives all of them.
+times.  The boundary names each file that may be listed again, with the number of its last record
+and, after a slash, its place in the order of reading (its turn); a file that was read in parts,
+with other files in between, has both for each part, separated by commas.  Files of minutes before
+`CLOSED` are not listed again, unless the boundary names them.  The entry `SOURCE` describes the
+source of the files and is never removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import FilesClosedRecord, PartitionStartRecord
 
 FILES_PREFIX = "tidegate-datastream/"
-"""Tokens of stream partitions that read files begin with it."""
+"""Prefix of the tokens of stream partitions that read files."""
 
 CLOSED = ":closed"
 """In a boundary: the first minute since 1970 that is open."""
@@ -27,10 +27,10 @@ SOURCE = ":source"
 """In a boundary: the kind of the source, then `/` and the base name of MySQL's log, if known."""
 
 REFUSED = "!"
-"""After the name of a file in a boundary: the record from which on the file was refused.
+"""Suffix of a refused file's name in a boundary; the value is the first refused record.
 
-The entry is separate from that of the file's records: once the file is complete, that record is
-still unpublished.
+The entry is separate from the file's records: when the file is complete, that record is still
+unpublished.
 """
 
 PARTS_MAX = 100
@@ -43,7 +43,7 @@ class FilePosition(Position):
     __slots__ = ()
 
     def with_record(self, record: PublishableRecord) -> FilePosition:
-        """Return the position after one more record of a file, which is the transaction's name."""
+        """Return the position after a record of a file, whose name is the record's transaction."""
         return self._entered(record.server_transaction_id, record.record_sequence)
 
     def with_start(self, start: PartitionStartRecord) -> FilePosition:
@@ -53,31 +53,35 @@ class FilePosition(Position):
         )
 
     def with_closed(self, record: FilesClosedRecord) -> FilePosition:
-        """Return the position without files that are not met again, and with the source."""
-        gone = frozenset(record.files)
-        left = {name: at for name, at in self.boundary.items() if name not in gone}
+        """Return the position without files that are not listed again, and with the source."""
+        closed = frozenset(record.files)
+        boundary = {
+            name: sequence for name, sequence in self.boundary.items() if name not in closed
+        }
         if record.source:
-            left[SOURCE] = record.source
-        return FilePosition(self.watermark_us, {**left, CLOSED: str(record.first_open_minute)})
+            boundary[SOURCE] = record.source
+        return FilePosition(self.watermark_us, {**boundary, CLOSED: str(record.first_open_minute)})
 
     def through(self, at_us: int) -> FilePosition:
-        """Return the position when all of an instant was returned; files are not changed."""
+        """Return the position after the end of an instant; files stay the same."""
         if at_us <= self.watermark_us:
             return self
         return FilePosition(at_us, self.boundary)
 
     @property
     def resumption(self) -> Mapping[str, str]:
-        """The boundary: the files that are read again, and not returned."""
+        """The boundary: the files that are read again without being returned."""
         return self.boundary
 
     def covers(self, record: PublishableRecord) -> bool:
-        """Whether a record of a file is contained already."""
-        at = self.boundary.get(record.server_transaction_id)
-        return at is not None and _last_record(record.record_sequence) <= _last_record(at)
+        """Whether a record of a file is already contained."""
+        sequence = self.boundary.get(record.server_transaction_id)
+        return sequence is not None and _last_record(record.record_sequence) <= _last_record(
+            sequence
+        )
 
     def covers_start(self, start: PartitionStartRecord) -> bool:
-        """Whether all stream partitions were named already."""
+        """Whether all stream partitions are already named."""
         return self.boundary.keys() >= set(start.tokens)
 
     def _entered(self, name: str, part: str) -> FilePosition:
@@ -86,7 +90,7 @@ class FilePosition(Position):
 
 
 def parts_of(entry: str) -> list[tuple[int, int]]:
-    """Return a file's entry in a boundary: the last record of each part, and the part's turn."""
+    """Parse a file's entry in a boundary: the last record of each part, and the part's turn."""
     parts = (part.partition("/") for part in entry.split(","))
     return [(int(record), int(turn)) for record, _, turn in parts]
 
@@ -96,10 +100,10 @@ def _last_record(entry: str) -> int:
 
 
 def _with_part(entry: str, part: str) -> str:
-    """Return an entry of a file after one more record, which belongs to the last part or a new one.
+    """Return an entry of a file after one more record, in its last part or a new one.
 
-    The first parts are joined: the times of their events are over first, and then their order has
-    no effect.
+    The first parts are joined: the times of their events are over first, and then their order no
+    longer matters.
     """
     if not entry:
         return part

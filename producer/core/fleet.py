@@ -15,15 +15,15 @@ from tidegate.producer.errors import ProgressLost
 from tidegate.schemas.progress import ProgressRecord
 
 _ASK_EVERY_US = 1_000_000
-"""A view that has not changed is confirmed again, since an unconfirmed one becomes stale."""
+"""A view that has not changed is confirmed again, because an unconfirmed one becomes stale."""
 
 
 class FleetProgress:
     """All slots of a progress topic, read from their beginnings by an adapter.
 
-    The report contains how far each slot is, as its owner has published it.  Slots that are written
-    all the time are never all read to their end at one moment.  So the adapter asks where the slots
-    end, and a view is current once it contains everything before these ends.
+    The report contains the progress of each slot, as published by its owner.  Slots that are
+    written all the time are never all read to their ends at one moment.  So the adapter asks where
+    the slots end, and a view is current once it contains everything before these ends.
     """
 
     def __init__(self, *, epoch: str, topic: str, slots: int, with_moves: bool = False) -> None:
@@ -39,17 +39,17 @@ class FleetProgress:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every slot was read to the end that was noted last."""
+        """Whether every slot was read to the last noted end."""
         return self._ends is not None and all(
             self._reached[slot] >= end for slot, end in self._ends.items()
         )
 
     def wants_ends(self, now_us: int) -> bool:
-        """Whether to ask where the slots end: each second, unless an answer is not reached yet."""
+        """Whether to ask where the slots end: each second, once the last answer is reached."""
         return now_us >= self._ask_at_us and (self._ends is None or self.is_at_end)
 
     def reached(self, slot: int) -> int:
-        """The next offset of a slot."""
+        """Return the next offset of a slot."""
         return self._reached[slot]
 
     @property
@@ -58,7 +58,7 @@ class FleetProgress:
         return sum(self._reached.values())
 
     def add(self, slot: int, offset: int, record: ProgressRecord | None) -> None:
-        """Add the record at the next offset of a slot; None: it only removes an earlier one.
+        """Add the record at a slot's next offset; None if it only removes an earlier one.
 
         Raises ProgressLost if reading moved backwards.
         """
@@ -73,14 +73,14 @@ class FleetProgress:
     def reach_end(self, slot: int, position: int) -> None:
         """Record that a slot was read to its end, where its next offset is `position`.
 
-        The last record does not show it, since the mark of a commit has an offset too.
+        The last record does not show it, because the marker of a commit has an offset too.
         """
         self._reached[slot] = max(self._reached[slot], position)
 
     def note_ends(self, ends: Mapping[int, int], now_us: int) -> None:
         """Set the next offset of every slot for `read_committed` readers.
 
-        They were asked for after `wants_ends`, and after the last report.
+        They were requested after `wants_ends`, and after the last report.
         """
         self._ends, self._is_confirmed = dict(ends), False
         self._ask_at_us = now_us + _ASK_EVERY_US
@@ -94,7 +94,7 @@ class FleetProgress:
         self._is_asked = True
 
     def report(self) -> FleetRead | None:
-        """Return what is new since the last report, and whether it is current; None: nothing.
+        """Return what is new, and whether the view is current; None if nothing is new.
 
         Raises ProtocolError where the records contradict the protocol.
         """
@@ -127,18 +127,20 @@ class FleetProgress:
 
 
 STALE_AFTER_US = 5_000_000
-"""A view is not used for longer after it was last read to the end of every slot."""
+"""How long a view is used after every slot was last read to its end."""
 _LOOK_EVERY_US = 100_000
 
 
 class FleetAlignment:
     """Passes the lowest watermark of the other workers' slots on to the scheduler.
 
-    Own slots are known better than their records show, so only the other slots count.  A view that
-    was not confirmed for some seconds is not used: the drift is then limited within the worker.
+    The worker knows its own slots better than their records show, so only the other slots count.  A
+    view that was not confirmed for some seconds is not used: the drift is then limited within the
+    worker.
 
-    The same applies to mutable key ranges while a stream partition is stopped.  Another one may
-    wait for its move-out, and cannot move either, which no record shows: it would hold up all.
+    The same applies to mutable key ranges while a stream partition is stopped.  Another stream
+    partition may wait for its move-out and cannot move either, which no record shows: it would hold
+    up all.
 
     `slots` are the worker's own; with `with_moves` the fleet is followed also for keys that move.
     """
@@ -150,18 +152,18 @@ class FleetAlignment:
         self._slots = slots
         self._index = index
         self._lowest: dict[int, int] = {}
-        """By slot; only slots with something that can move, own ones included."""
+        """By slot; only slots with a stream partition that can move, own slots included."""
         self._has_stopped = False
         self._current_at_us: int | None = None
         self._look_at_us = 0
 
     def follow(self, epoch: str) -> list[do.Effect]:
-        """Return what starts to follow the fleet; nothing if the view is not used."""
+        """Return the effects that start following the fleet; none if the view is not used."""
         is_wanted = self._index.limits_drift or self._with_moves
         return [do.FollowFleet(epoch, self._with_moves)] if is_wanted else []
 
     def handle(self, event: FleetRead, now_us: int) -> None:
-        """Add to the view."""
+        """Add an event to the view."""
         for slot, lowest_us in event.lowest_us.items():
             if lowest_us is None:
                 self._lowest.pop(slot, None)
@@ -173,7 +175,7 @@ class FleetAlignment:
         self._look_at_us = now_us
 
     def look(self, now_us: int) -> None:
-        """Pass the lowest watermark elsewhere to the scheduler, if it may have changed."""
+        """Pass the lowest watermark of other workers to the scheduler, if it may have changed."""
         if not self._index.limits_drift:
             return
         if self._current_at_us is None or now_us < self._look_at_us:

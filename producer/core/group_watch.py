@@ -1,19 +1,19 @@
 """The worker's place in the consumer group: when to rejoin, and when to replace the client.
 
 Slots without an owner: a rebalance may revoke slots from a static member that dies before it has
-joined again without them.  A process that comes back under its name gets its place without a
+joined again without them.  A process that restarts under its name gets its place without a
 rebalance: the group is stable, and the slots stay unassigned until the next rebalance.  So a member
 leaves and joins again.
 
 One member acts, so that a fleet does not start many rebalances for one slot: the one with the
-fewest slots, as it disturbs least; the next one only if nothing has changed after another pause.
-A rebalance in progress looks the same for a moment, since released slots have no owner until their
-next one has joined again.  Therefore a member waits before it acts.
+fewest slots, because it disturbs least; the next one only if nothing has changed after another
+pause.  A rebalance in progress looks the same for a moment, since released slots have no owner
+until their next one has joined again.  Therefore a member waits before it acts.
 
 A worker that is not in the group: a Kafka client whose session timed out while its broker was away
-has been seen never to join again, without an error: the other workers did its work, and this worker
-did nothing for as long as it ran.  A client that works is a member, also while a rebalance lasts; a
-client that is absent for long is replaced by a new one, whatever the state of the group.
+has been seen never to rejoin, without an error: the other workers did its work, and this worker was
+idle until it ended.  A client that works is a member, also while a rebalance lasts; a client that
+is absent for long is replaced by a new one, whatever the state of the group.
 """
 
 from __future__ import annotations
@@ -27,33 +27,34 @@ from tidegate.schemas.errors import invariant
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """How long slots stay unassigned, or a worker absent, before the worker acts."""
+    """How long slots are unassigned, or a worker absent, before the worker acts."""
 
     patience_us: int = 30_000_000
-    """How long the same slots must be unassigned, or the worker absent; a worker releases slots,
-    and joins, within seconds."""
+    """How long the same slots must be unassigned, or the worker absent; a worker normally releases
+    slots, and joins, within seconds."""
     pause_us: int = 60_000_000
-    """Between two rejoins of one worker, and between one member's turn and the next one's."""
+    """The pause between two rejoins of one worker, and between one member's turn and the next
+    one's."""
 
 
 class GroupWatch:
-    """The unassigned slots and the absence of one worker, and since when it has seen them."""
+    """The unassigned slots and the absence of one worker, each with its beginning."""
 
     def __init__(self, *, worker: str, slots: int, limits: WatchLimits) -> None:
         self._worker = worker
         self._slots = slots
         self._limits = limits
         self._last: GroupDescribed | None = None
-        """The description with unassigned slots that has not changed since `_since_us`."""
+        """The last description with unassigned slots, the same since `_since_us`."""
         self._since_us = 0
         self._acted_us: int | None = None
         self._absent_since_us: int | None = None
-        """None while the worker is a member."""
+        """Since when the worker is absent; None while it is a member."""
 
     def handle(
         self, event: GroupDescribed, *, now_us: int
     ) -> RejoinGroup | ReplaceGroupClient | None:
-        """Return what this worker has to do about a description; None: nothing."""
+        """Return the worker's reaction to a description; None if there is none."""
         if self._is_absent_too_long(event, now_us):
             self._absent_since_us = None  # the new client gets as long
             return ReplaceGroupClient()
@@ -74,8 +75,8 @@ class GroupWatch:
             invariant(self._unassigned(self._last), "group watch waits without unassigned slots")
 
     def _is_absent_too_long(self, group: GroupDescribed, now_us: int) -> bool:
-        # By name: the coordinator describes a static member whose process was replaced with the
-        # client of the process before, so `is_member` stays false for one that is well.
+        # By name: for a static member whose process was replaced, the coordinator describes the
+        # client of the previous process, so `is_member` stays false for a healthy worker.
         if group.is_member or self._worker in group.assignments:
             self._absent_since_us = None
             return False

@@ -41,15 +41,15 @@ class _Line(NamedTuple):
     token: str | None
     slots: tuple[int, ...]
     is_of_transaction: bool
-    what: object
-    """The event or effect itself; a tuple that describes it if it holds records."""
+    entry: object
+    """The event or effect; a tuple that describes it if it holds records."""
 
 
 class Story:
     """The last events and effects of one worker, for the report of an InvariantViolation.
 
     Lines are kept as small values and become text only for a report.  They hold no records: a line
-    must not keep memory that the byte budget counts as free.  `slots` is the number of all slots.
+    must not hold memory that the byte budget counts as free.  `slots` is the number of all slots.
     """
 
     def __init__(self, slots: int) -> None:
@@ -57,17 +57,17 @@ class Story:
         self._lines: deque[_Line] = deque(maxlen=_LINES_MAX)
 
     def add(self, entry: Entry, *, now_us: int) -> None:
-        """Append an event or effect, except those that come as often as ticks."""
+        """Append an event or effect, except those as frequent as ticks."""
         if isinstance(entry, on.Ticked | on.FleetRead):
             return
-        token, slots, what = _brief(entry)
+        token, slots, brief = _brief(entry)
         is_of_transaction = isinstance(entry, _TRANSACTION_ENTRIES)
-        self._lines.append(_Line(now_us, token, slots, is_of_transaction, what))
+        self._lines.append(_Line(now_us, token, slots, is_of_transaction, brief))
 
     def about(self, fields: dict[str, object]) -> tuple[str, ...]:
-        """Return the last lines about the `token`, `slot` or `transaction` that `fields` name.
+        """Return the last lines about the `token`, `slot` or `transaction` in `fields`.
 
-        Without such a field these are the last lines of all.
+        Without such a field, return the last lines of all.
         """
         newest_first = islice(self._lines_about(fields), _LINES_SHOWN_MAX)
         return tuple(reversed([_shown(line) for line in newest_first]))
@@ -87,7 +87,7 @@ class Story:
 
 
 def _brief(entry: Entry) -> tuple[str | None, tuple[int, ...], object]:
-    """Return (token, slots, what to show) of an entry, without its records."""
+    """Return (token, slots, description) of an entry, without its records."""
     name = type(entry).__name__
     match entry:
         case on.RecordsRead():
@@ -124,13 +124,13 @@ def _token(record: ProgressRecord) -> str | None:
 
 
 def _shown(line: _Line) -> str:
-    what = line.what
-    if isinstance(what, tuple):
-        name, *details = what
+    entry = line.entry
+    if isinstance(entry, tuple):
+        name, *details = entry
         place = [] if line.token is None else [f"token {line.token}"]
         place += [f"slot {slot}" for slot in line.slots]
-        what = f"{name}({', '.join([*place, *details])})"
-    return f"{line.at_us / US_PER_SECOND:.6f} {what}"
+        entry = f"{name}({', '.join([*place, *details])})"
+    return f"{line.at_us / US_PER_SECOND:.6f} {entry}"
 
 
 _STATE = (
@@ -155,7 +155,7 @@ _STATE = (
 
 
 class InspectedWorker:
-    """The part of a worker that changes nothing, but for `restore`."""
+    """The part of a worker that changes nothing, except for `restore`."""
 
     slots: dict[int, Slot]
     _draining: bool
@@ -180,12 +180,12 @@ class InspectedWorker:
 
     @property
     def transaction(self) -> OpenTransaction | None:
-        """The open transaction; None without one."""
+        """The open transaction; None if there is none."""
         return self._cycle.open
 
     @property
     def watermark_us(self) -> int | None:
-        """The least published watermark of the owned tokens; None without one."""
+        """The least published watermark of the owned tokens; None if there are none."""
         return self._index.watermark_us
 
     @property
@@ -200,7 +200,7 @@ class InspectedWorker:
 
     @property
     def is_paused(self) -> bool:
-        """Whether an operator has paused the stream, and this worker obeys."""
+        """Whether an operator has paused the stream and this worker has stopped reading."""
         return self._commands.paused_by is not None
 
     @property

@@ -26,7 +26,7 @@ from tidegate.schemas.errors import InvariantViolation
 
 
 class SlotPhase(Enum):
-    """How far an assigned slot is."""
+    """The phase of an assigned slot."""
 
     ASSIGNED = "assigned, reading it has not started"
     RECOVERING = "read until all that was in it when reading started is passed"
@@ -59,7 +59,7 @@ SLOT_TRANSITIONS: Mapping[tuple[SlotPhase, SlotChange], SlotPhase] = {
     (SlotPhase.RECOVERING, SlotChange.DROPPED): SlotPhase.GONE,
     (SlotPhase.OWNED, SlotChange.REVOKED): SlotPhase.REVOKING,
     (SlotPhase.OWNED, SlotChange.DROPPED): SlotPhase.GONE,
-    # A drain may be followed by a rebalance, and a recovery answered after the revocation.
+    # A drain may be followed by a rebalance, and a recovery may be answered after the revocation.
     (SlotPhase.REVOKING, SlotChange.RECOVERY_STARTED): SlotPhase.REVOKING,
     (SlotPhase.REVOKING, SlotChange.REVOKED): SlotPhase.REVOKING,
     (SlotPhase.REVOKING, SlotChange.ABORTED): SlotPhase.RELEASING,
@@ -72,7 +72,7 @@ SLOT_TRANSITIONS: Mapping[tuple[SlotPhase, SlotChange], SlotPhase] = {
 
 
 class PartitionState(Enum):
-    """How far a stream partition is."""
+    """The state of a stream partition."""
 
     CREATED = "announced by some of its parents"
     SCHEDULED = "announced by all of its parents, no query runs"
@@ -106,7 +106,7 @@ class PartitionChange(Enum):
 PARTITION_TRANSITIONS: Mapping[tuple[PartitionState, PartitionChange], PartitionState] = {
     (PartitionState.CREATED, PartitionChange.ANNOUNCED_BY_ALL): PartitionState.SCHEDULED,
     (PartitionState.SCHEDULED, PartitionChange.QUERY_DUE): PartitionState.QUEUED,
-    # The initial query is not queued: there is nothing else to read.
+    # The initial query is never queued: there is nothing else to read.
     (PartitionState.SCHEDULED, PartitionChange.QUERY_STARTED): PartitionState.RUNNING,
     (PartitionState.QUEUED, PartitionChange.QUERY_STARTED): PartitionState.RUNNING,
     (PartitionState.QUEUED, PartitionChange.WITHDRAWN): PartitionState.SCHEDULED,
@@ -134,7 +134,7 @@ def transition(
     change: _Change,
     **subject: Any,
 ) -> _State:
-    """Return the next state; raises InvariantViolation, which names `subject`, if there is none."""
+    """Return the next state; raises InvariantViolation, naming `subject`, if there is none."""
     try:
         return table[state, change]
     except KeyError:

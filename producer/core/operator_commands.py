@@ -1,12 +1,12 @@
 """Operators' commands to a running worker, read from the root's slot: pause, resume, leave.
 
-Every worker reads that slot from its beginning, and the control with the highest number holds: they
-are numbered in the order of their offsets.  Reading never moves backwards: a drain that was read
-again would count as a new one.  A worker that starts on a paused stream has to know that before it
-reads anything, so no query starts before the slot was read to its end once.
+Every worker reads that slot from its beginning, and the control with the highest number applies:
+controls are numbered in the order of their offsets.  Reading never moves backwards: a drain that
+was read twice would count as a new one.  A worker that starts on a paused stream has to know that
+before it reads anything, so no query starts before the slot was read to its end once.
 
-A drain holds for the process that runs when it is read.  Drains before the end that the worker
-reached first were there when it started, and were meant for its predecessor.
+A drain applies to the process that is running when it is read.  Drains before the end that the
+worker reached first existed when it started, and were meant for its predecessor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidegate.schemas.progress import ControlState, StreamControl, WorkerDrain
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 _ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
-"""With any number of slots: the checksum of an empty token is 0."""
+"""The slot of the root with any number of slots: the checksum of an empty token is 0."""
 
 
 class OperatorCommands:
@@ -32,9 +32,10 @@ class OperatorCommands:
         self._position = 0
         """The next offset of the root's slot."""
         self._awaited = 0
-        """The number of the newest control that a slot's owner obeys, as far as it was read."""
+        """The number of the newest control that a slot's owner has confirmed, as far as it was
+        read."""
         self.is_drained = False
-        """Whether this process is to leave the fleet."""
+        """Whether this process has to leave the fleet."""
 
     @property
     def may_read(self) -> bool:
@@ -46,7 +47,7 @@ class OperatorCommands:
 
     @property
     def paused_by(self) -> int | None:
-        """The number of the pause that holds; None without one."""
+        """The number of the current pause; None if the stream is not paused."""
         control = self._control
         is_paused = control is not None and control.state is ControlState.PAUSED
         return control.number if control is not None and is_paused else None
@@ -56,7 +57,7 @@ class OperatorCommands:
         return None if self._epoch is None else self._controls.get(self._epoch)
 
     def advance(self, event: on.RootSlotRead) -> None:
-        """Note how far the slot was read; raises ProgressLost if reading moved backwards."""
+        """Record how far the slot was read; raises ProgressLost if reading moved backwards."""
         if event.begin < self._position:
             raise ProgressLost(
                 "reading a slot moved backwards",
@@ -71,20 +72,20 @@ class OperatorCommands:
         for record in event.records:
             body = record.body
             if isinstance(body, StreamControl):
-                known = self._controls.get(record.epoch)
-                if known is None or body.number > known.number:
+                former = self._controls.get(record.epoch)
+                if former is None or body.number > former.number:
                     self._controls[record.epoch] = body
             elif isinstance(body, WorkerDrain) and body.worker == self._worker:
                 self.is_drained = self.is_drained or self._is_at_end
         self._is_at_end |= event.is_at_end
 
     def await_control(self, number: int) -> None:
-        """Let no query run before a control was read that a slot's owner obeys.
+        """Allow no query before a control is read that a slot's owner has confirmed.
 
-        A paused slot stays paused when it goes over to a worker that has not read the pause.
+        A paused slot stays paused when it moves to a worker that has not read the pause.
         """
         self._awaited = max(self._awaited, number)
 
     def open(self, epoch: str) -> None:
-        """Set the epoch whose commands hold."""
+        """Set the epoch whose commands apply."""
         self._epoch = epoch

@@ -1,7 +1,7 @@
 """An index of a worker's stream partitions, and the schedule of their queries.
 
-Both are kept up to date as stream partitions change.  A stream partition that changes enters itself
-in `PartitionIndex.changed`; the next question updates the index for these only.  So an event costs
+Both are updated as stream partitions change.  A stream partition that changes enters itself in
+`PartitionIndex.changed`; the next query of the index updates it for these only.  So an event costs
 work in proportion to what it changes, however many stream partitions the worker owns.
 """
 
@@ -20,11 +20,11 @@ from tidegate.schemas.errors import TidegateError, invariant
 from tidegate.schemas.topics import slot_of
 
 OPEN_QUERIES_MAX = 10_000
-"""The number that one worker's core was measured with: a limit, and not a target."""
+"""The number that one worker's core was measured with: a limit, not a target."""
 _LOOK_EVERY_US = 100_000
-"""How often turns and drift are compared; a free query is given away at once."""
+"""How often turns and drift are compared; a free query is reassigned at once."""
 _PAUSE_MIN_US = 1_000_000
-"""A pause is not shorter, unless it holds up the slowest: each end of one costs a query."""
+"""Least time of a pause, unless it holds up the slowest: each end costs a query."""
 _MOVABLE = frozenset(
     {
         PartitionState.SCHEDULED,
@@ -48,9 +48,9 @@ class SchedulerLimits:
     """How many queries run, and for how long."""
 
     open_max: int = OPEN_QUERIES_MAX
-    """How many queries run at the same time, the initial query not counted."""
+    """How many queries run at the same time, not counting the initial query."""
     turn_us: int = 5_000_000
-    """A query runs at least this time before it makes way for another."""
+    """A query runs at least this long before it yields to another."""
     drift_us_max: int = 0
     """How far one stream partition may be read ahead of the fleet's slowest; 0: any distance."""
 
@@ -63,38 +63,38 @@ class QueryScheduler:
     first.  A queued stream partition stays in its slot's snapshots, so it holds the watermark as a
     running one does.
 
-    Queries have no end, so a full set of them would keep the others out for good.  A query that has
+    Queries have no end, so a full set of them would exclude the others forever.  A query that has
     had its turn is stopped once a queued stream partition has a lower watermark than its own; the
     highest watermark goes first.  A turn is over when it has lasted `turn_us` and has moved the
     stream partition: a turn without progress would be spent again and again.
 
     With `drift_us_max` a stream partition that is read further than this ahead of the slowest one
-    is PAUSED: its records could not be released, and would only wait in the gate.  It gives its
-    query back, and is queued again once it is ahead by half of that or less.  The slowest one is
-    that of the fleet: in this worker the least read watermark, in the others the least published
-    one (`others_us`), in both cases among those that their worker can move.  A stream partition
-    that is STOPPED, or waits for its parents, holds up no other.  The slowest one is never paused,
-    so it moves on, and the others with it.
+    is PAUSED: its records could not be released, and would only wait in the gate.  It returns its
+    query, and is queued again once it is ahead by half of that or less.  The slowest one of the
+    fleet counts: in this worker the least read watermark, in the others the least published one
+    (`others_us`), in both cases among those that their worker can move.  A stream partition that is
+    STOPPED, or waits for its parents, holds up no other.  The slowest one is never paused, so it
+    moves on, and the others with it.
 
     Every stream partition gets a turn: the watermark of a queued one does not move, and a running
-    one moves on or gives its query back, because a failed query waits before it is repeated and a
+    one moves on or returns its query, because a failed query waits before it is repeated and a
     silent one counts as failed.  So the running ones get ahead of the queued ones.
 
-    The scheduler's state comes from `put` and `discard`.  `decide` changes nothing that they have
-    to report again: its caller carries out a decision, reports the change, and asks for the next
+    The scheduler's state comes from `put` and `discard`.  `decide` does not change the state: its
+    caller carries out a decision, reports the change with `put` or `discard`, and asks for the next
     one.
     """
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self.others_us: int | None = None
-        """The least published watermark in other workers' slots; None if it is not known."""
+        """The least published watermark in other workers' slots; None if it is unknown."""
         self._limits = limits
         self._queued = KeyedHeap()
         """By read watermark."""
         self._running: dict[str, int] = {}
-        """The read watermark of each."""
+        """The read watermark of each running stream partition."""
         self._began_with: dict[str, int] = {}
-        """The read watermark that each running query started from."""
+        """The read watermark at which each running query started."""
         self._turns = KeyedHeap()
         """Running stream partitions by the time when their turn is checked."""
         self._served = KeyedHeap()
@@ -105,7 +105,7 @@ class QueryScheduler:
         """By read watermark."""
         self._paused_since: dict[str, int] = {}
         self._movable = KeyedHeap()
-        """By read watermark; as the next two, only with a limit of the drift."""
+        """By read watermark; used, like the next two, only with a limit of the drift."""
         self._ahead = KeyedHeap()
         """Running stream partitions; the highest read watermark comes first."""
         self._reads: dict[str, int] = {}
@@ -140,7 +140,7 @@ class QueryScheduler:
             self._movable.discard(token)
 
     def discard(self, token: str) -> None:
-        """Forget a stream partition, if it is known."""
+        """Remove a stream partition, if it is known."""
         self._queued.discard(token)
         self._paused.discard(token)
         self._paused_since.pop(token, None)
@@ -229,7 +229,7 @@ class QueryScheduler:
         return None
 
     def _look(self, now_us: int) -> None:
-        """Update whose turn is over, and the read watermarks of those that had their turn."""
+        """Update the turns that are over, and the read watermarks of queries after their turn."""
         for token in self._turns.pop_through(now_us):
             if self._running[token] > self._began_with[token]:
                 self._served.set(token, -self._running[token])
@@ -239,19 +239,19 @@ class QueryScheduler:
             self._served.set(token, -self._running[token])
         self._moved.clear()
 
-    def check_invariants(self, known: Mapping[str, tuple[PartitionState, int]]) -> None:
+    def check_invariants(self, partitions: Mapping[str, tuple[PartitionState, int]]) -> None:
         """Raise InvariantViolation unless the scheduler agrees with (state, read watermark)."""
-        for state, held in (
+        for state, held_tokens in (
             (PartitionState.QUEUED, self._queued.keys),
             (PartitionState.RUNNING, self._running),
             (PartitionState.PAUSED, self._paused.keys),
         ):
             expected = {
-                token: read_us for token, (actual, read_us) in known.items() if actual is state
+                token: read_us for token, (actual, read_us) in partitions.items() if actual is state
             }
             message = f"scheduler differs in what is {state.name}"
-            differing = sorted(held.items() ^ expected.items())
-            invariant(held == expected, message, tokens=differing)
+            differing = sorted(held_tokens.items() ^ expected.items())
+            invariant(held_tokens == expected, message, tokens=differing)
         running = self._running.keys()
         has_turn = self._turns.keys.keys() | self._served.keys.keys()
         invariant(has_turn == running, "a query without a turn", tokens=sorted(running ^ has_turn))
@@ -260,7 +260,9 @@ class QueryScheduler:
         if self._limits.drift_us_max:
             self._slowest_us()
             reads = {
-                token: read_us for token, (state, read_us) in known.items() if state in _MOVABLE
+                token: read_us
+                for token, (state, read_us) in partitions.items()
+                if state in _MOVABLE
             }
             differing = sorted(reads.items() ^ self._movable.keys.items())
             invariant(not differing, "scheduler differs in what can move", tokens=differing)
@@ -293,7 +295,7 @@ class _Facts(NamedTuple):
 
 
 class PartitionIndex:
-    """The stream partitions of a worker, by what they need; `slots` is the number of all slots.
+    """The stream partitions of a worker, by their needs; `slots` is the number of all slots.
 
     `check_invariants` computes everything again from the slots and compares.
     """
@@ -305,7 +307,7 @@ class PartitionIndex:
         """Whether the scheduler compares stream partitions with the slowest one."""
         self._scheduler = QueryScheduler(limits)
         self.changed: dict[str, StreamPartition] = {}
-        """The stream partitions that changed since the last question, by token."""
+        """The stream partitions that changed since the last query of the index, by token."""
         self._facts: dict[str, _Facts] = {}
         self._news: dict[int, dict[str, StreamPartition]] = {}
         self._pending_bytes = 0
@@ -330,7 +332,7 @@ class PartitionIndex:
 
     @property
     def states(self) -> Mapping[PartitionState, int]:
-        """How many stream partitions are in each state; 0 for a state that is missing."""
+        """The number of stream partitions in each state; 0 for a state that is missing."""
         self._update()
         return self._states
 
@@ -348,23 +350,23 @@ class PartitionIndex:
         return None if first is None else first[0]
 
     def take_due(self, now_us: int) -> list[str]:
-        """Return the SCHEDULED stream partitions whose next query is due, each of them once."""
+        """Return the SCHEDULED stream partitions whose next query is due, each once."""
         self._update()
         return self._scheduled.pop_through(now_us)
 
     def decide(self, now_us: int) -> Decision | None:
-        """Return which query starts or stops next; None: no other until something changes."""
+        """Return the query to start or stop next; None if there is none until something changes."""
         self._update()
         return self._scheduler.decide(now_us)
 
     # ------------------------------------------------------------ changes
 
     def align_with(self, others_us: int | None) -> None:
-        """Let the least watermark of other workers' slots count for the limit of the drift."""
+        """Set the least watermark of other workers' slots, for the limit of the drift."""
         self._scheduler.others_us = others_us
 
     def remove(self, partitions: Iterable[StreamPartition]) -> tuple[tuple[str, int], ...]:
-        """Forget the stream partitions of a slot that is gone; return their pending bytes."""
+        """Remove the stream partitions of a slot that is gone; return their pending bytes."""
         pending = []
         for partition in partitions:
             if partition.pending_bytes:
@@ -380,7 +382,7 @@ class PartitionIndex:
             self._replace(partition, None if is_gone else _Facts.of(partition))
 
     def _replace(self, partition: StreamPartition, new: _Facts | None) -> None:
-        """Replace the values of a stream partition; None: it is no longer the worker's."""
+        """Replace the values of a stream partition; None if it no longer belongs to the worker."""
         token = partition.child.token
         slot = slot_of(token, self._slots)
         old = self._facts.pop(token, None)
@@ -417,8 +419,8 @@ class PartitionIndex:
         """Raise InvariantViolation if the index differs from the slots."""
         self._update()
         slots = list(slots)
-        held = {token: p for slot in slots for token, p in slot.tokens.items()}
-        facts = {token: _Facts.of(partition) for token, partition in held.items()}
+        partitions = {token: p for slot in slots for token, p in slot.tokens.items()}
+        facts = {token: _Facts.of(partition) for token, partition in partitions.items()}
         for token in facts.keys() | self._facts.keys():
             is_equal = facts.get(token) == self._facts.get(token)
             invariant(is_equal, "index differs from its stream partition", token=token)
@@ -431,7 +433,7 @@ class PartitionIndex:
         invariant(self._pending_bytes == size, "index differs in pending bytes", size=size)
         states = Counter(values.state for values in facts.values())
         invariant(+self._states == states, "index differs in the counts of states", states=states)
-        stopped = {t for t, p in held.items() if p.state is PartitionState.STOPPED}
+        stopped = {t for t, p in partitions.items() if p.state is PartitionState.STOPPED}
         invariant(self._stopped.keys() == stopped, "index differs in what stopped", stopped=stopped)
         least_us = min((values.published_us for values in facts.values()), default=None)
         invariant(self.watermark_us == least_us, "index differs in the watermark", least=least_us)

@@ -1,4 +1,4 @@
-"""How far a stream partition is read or published, and what it has to wait for.
+"""The read or published position of a stream partition, and the sources that it waits for.
 
 Times are compared in microseconds.
 """
@@ -37,7 +37,7 @@ class Position:
     """
 
     def with_record(self, record: PublishableRecord) -> Position:
-        """Return the position after one more record: others at its commit time may follow it."""
+        """Return the position after one more record; others may follow at its commit time."""
         return self._with(
             record.commit_timestamp_us, record.server_transaction_id, record.record_sequence
         )
@@ -47,7 +47,7 @@ class Position:
         return self._with(start.start_ns // NS_PER_US, STARTS, start.record_sequence)
 
     def with_move(self, event: PartitionEventRecord) -> Position:
-        """Return the position after keys moved; it stays the same for a move-out that it contains.
+        """Return the position after keys moved; a move-out that it contains does not change it.
 
         A move-in is met again if it is read again.
         """
@@ -59,32 +59,32 @@ class Position:
         return self._with(at_us, MOVE_OUTS, event.record_sequence)
 
     def with_heartbeat(self, timestamp_us: int) -> Position:
-        """Return the position after a heartbeat: the instant itself may still bring records."""
+        """Return the position after a heartbeat: more records may follow at its instant."""
         return self.through(timestamp_us - 1)
 
     def with_closed(self, record: FilesClosedRecord) -> Position:
-        """Return the position without files that are not met again; only where files are read."""
+        """Return the position without files that are not listed again; for files only."""
         raise InvariantViolation(
             "files were closed in a stream partition that reads none", files=len(record.files)
         )
 
     @property
     def resumption(self) -> Mapping[str, str]:
-        """The records that a query from here on has to read and not to return; see `StartQuery`."""
+        """The records that a query from here reads again and does not return; see `StartQuery`."""
         return {}
 
     def through(self, at_us: int) -> Position:
-        """Return the position when all of an instant was returned."""
+        """Return the position after the end of an instant."""
         return Position(at_us) if at_us > self.watermark_us else self
 
     def covers(self, record: PublishableRecord) -> bool:
-        """Whether a record is contained already."""
+        """Whether a record is already contained."""
         return self._covers(
             record.commit_timestamp_us, record.server_transaction_id, record.record_sequence
         )
 
     def covers_start(self, start: PartitionStartRecord) -> bool:
-        """Whether a start record is contained already."""
+        """Whether a start record is already contained."""
         return self._covers(start.start_ns // NS_PER_US, STARTS, start.record_sequence)
 
     def _with(self, at_us: int, transaction: str, sequence: str) -> Position:
@@ -107,7 +107,7 @@ def lies_past(item: Item, end_ns: int) -> bool:
         case PublishableRecord():
             return item.commit_timestamp_us > end_ns // NS_PER_US
         case HeartbeatRecord():
-            # Records of the heartbeat's own instant may still follow.
+            # More records may follow at the heartbeat's instant.
             return item.timestamp_ns // NS_PER_US > end_ns // NS_PER_US
         case PartitionEventRecord():
             return item.commit_timestamp_ns // NS_PER_US > end_ns // NS_PER_US
@@ -122,7 +122,7 @@ def lies_past(item: Item, end_ns: int) -> bool:
 def waits_for_move_ins(item: Item, at_us: int) -> bool:
     """Whether an item that follows move-ins of an instant has to wait for their sources.
 
-    Other moves of that instant do not: a source may wait for them.
+    Other moves of that instant do not wait: a source may be waiting for them.
     """
     is_passive = isinstance(item, PartitionEventRecord | HeartbeatRecord)
     return not is_passive or lies_past(item, at_us * NS_PER_US)
@@ -132,13 +132,13 @@ def waits_for_move_ins(item: Item, at_us: int) -> bool:
 class MoveIns:
     """The newest move-ins of one stream partition, all of one instant (MUTABLE_KEY_RANGE).
 
-    A stream partition that returns a move-in at T publishes nothing of what follows before each
-    source has published what precedes its move-out at T: so the changes of a key keep their order.
-    It gives its query back meanwhile, since its sources may need one.
+    A stream partition that returns a move-in at T publishes no later item before each source has
+    published everything before its move-out at T, so that the changes of a key keep their order.
+    It returns its query meanwhile, because its sources may need one.
 
-    A source has got there when it has published through T, or up to its own move-out of that
-    instant, which its position then contains.  So two stream partitions that exchange keys at one
-    instant do not wait for each other, and the one with the lowest T waits for no waiting one.
+    A source is done when it has published through T, or up to its own move-out of that instant,
+    which its position then contains.  So two stream partitions that exchange keys at one instant do
+    not wait for each other, and the one with the lowest T waits for none that waits.
     """
 
     at_us: int = -1
@@ -147,16 +147,16 @@ class MoveIns:
     _published: set[str] = field(default_factory=set)
 
     def add(self, at_us: int, sources: Iterable[str]) -> list[tuple[str, int]]:
-        """Add a move-in; return (source, time) of the sources to be asked for."""
+        """Add a move-in; return (source, time) of the sources to ask about."""
         if at_us != self.at_us:
             self.at_us, self.waits_for, self._published = at_us, set(), set()
-        known = self.waits_for | self._published
-        new = [source for source in sources if source not in known]
+        present = self.waits_for | self._published
+        new = [source for source in sources if source not in present]
         self.waits_for.update(new)
         return [(source, at_us) for source in new]
 
     def publish(self, source: str, at_us: int) -> bool:
-        """Record that a source has published up to a move; return whether that was the last one."""
+        """Record that a source has published up to a move; return whether it was the last one."""
         if at_us != self.at_us or source not in self.waits_for:
             return False
         self.waits_for.remove(source)

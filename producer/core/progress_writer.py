@@ -1,9 +1,9 @@
 """The progress records of a worker: heartbeats of slots, announcements, completion markers.
 
-A heartbeat is a complete snapshot of a slot or what has changed in it.  A `SlotProgress` begins a
-chain, and each `SlotChanges` after it continues it, so that a heartbeat costs in proportion to the
-stream partitions that moved.  A new chain begins once its changes outweigh the snapshot: that
-spreads the snapshot's cost, and limits what the slot's next owner has to read.
+A heartbeat is a complete snapshot of a slot, or its changes.  A `SlotProgress` begins a chain, and
+each `SlotChanges` after it continues it, so that a heartbeat costs in proportion to the stream
+partitions that moved.  A new chain begins once its changes outweigh the snapshot: that spreads the
+snapshot's cost, and limits what the slot's next owner has to read.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatLimits:
-    """What heartbeats look like, and how long they are kept."""
+    """The version and the retention of heartbeats."""
 
     version: int = PROGRESS_VERSION
-    """The version of a slot that holds no record of a later version."""
+    """The version of a slot without a record of a later version."""
     history_minutes: int = 7 * 24 * 60
     """How long a `SlotWatermark` is kept."""
     chain_length_max: int = 1_000
@@ -71,7 +71,8 @@ class Heartbeat:
     stated: Mapping[str, int]
     """Token -> number of its description, for tokens that the body describes in full."""
     after: SlotState
-    """The slot once it is committed; its vector holds only what the transaction has written."""
+    """The slot after the commit; its vector holds only the entries that the transaction has
+    written."""
     version: int
     """The version of the heartbeat's records."""
 
@@ -84,19 +85,19 @@ class HeartbeatWriter:
         self._slot = slot
         self._limits = limits
         self._position: int | None = None
-        """Where the chain's newest record is; None before a chain has begun."""
+        """The position of the chain's newest record; None before a chain has begun."""
         self._entries = 0
-        """Tokens that the chain's changes have named."""
+        """Number of tokens that the chain's changes have named."""
         self._next_number = 0
         self._described: set[str] = set()
         """Tokens that the chain holds."""
         self.undescribed: set[str] = set()
-        """Tokens whose state differs from the chain's, or that it lacks; read only."""
+        """Tokens whose state differs from the chain's, or that the chain lacks; read only."""
         self._by_watermark: list[tuple[int, str]] = []
         """A heap; an entry is valid while it is the token's published watermark."""
 
     def restore(self, chain: SlotChain, version: int) -> None:
-        """Continue a chain of a version; a slot never goes back to an earlier version."""
+        """Continue a chain of a version; a slot never returns to an earlier version."""
         self.version = max(self.version, version)
         if version == 1:
             return  # its tokens have no numbers
@@ -107,7 +108,7 @@ class HeartbeatWriter:
         self._described = set(chain.tokens)
 
     def require(self, version: int) -> None:
-        """Write no earlier version from the next heartbeat on."""
+        """Raise the least version, from the next heartbeat on."""
         self.version = max(self.version, version)
 
     def add(self, token: str, partition: StreamPartition) -> None:
@@ -202,7 +203,7 @@ class HeartbeatWriter:
     def _slowest(
         self, tokens: Mapping[str, StreamPartition], publications: Mapping[str, Publication]
     ) -> SlowestToken | None:
-        """Return the token that will have the lowest watermark, in steps of those that move."""
+        """Return the token with the lowest watermark once the publications are committed."""
         heap, moving = self._by_watermark, []
         candidates = [
             (publication.position.watermark_us, token)
@@ -227,7 +228,7 @@ class HeartbeatWriter:
         return SlowestToken(token, watermark_us)
 
     def _expired(self, before: int, now: int) -> tuple[SlotWatermarkExpired, ...]:
-        """Return the watermarks that have become too old since the minute `before`."""
+        """Return the watermarks that have expired since the minute `before`."""
         kept = self._limits.history_minutes
         first = max(before, now - kept) + 1 - kept if before >= 0 else now + 1
         return tuple(
@@ -242,7 +243,7 @@ class HeartbeatWriter:
         tokens: Mapping[str, StreamPartition],
         publications: Mapping[str, Publication],
     ) -> None:
-        """Apply a heartbeat that is committed; `tokens` have moved with it."""
+        """Apply a committed heartbeat, with which `tokens` have moved."""
         body = heartbeat.body
         if isinstance(body, SlotProgress):
             self._position, self._entries = (None if heartbeat.version == 1 else 0), 0
@@ -283,8 +284,8 @@ def _offsets(vector: Mapping[tuple[str, int], int]) -> tuple[TopicOffset, ...]:
 class ProgressWriter:
     """Records of one epoch by one worker: envelope, chunks and slot.
 
-    `author_slot` is the slot whose tokens a record is about: its offset belongs to that slot's
-    vector.  A snapshot has none.
+    `author_slot` is the slot of the tokens in a record: its offset belongs to that slot's vector.
+    A snapshot has no author slot.
     """
 
     epoch: str
@@ -301,7 +302,7 @@ class ProgressWriter:
         author_slot: int | None = None,
         version: int = PROGRESS_VERSION,
     ) -> list[Effect]:
-        """Publish a record into a slot, in as many chunks as it takes."""
+        """Publish a record into a slot, in as many chunks as necessary."""
         chunks = split(body, items_max=self.chunk_items_max, bytes_max=self.chunk_bytes_max)
         return [
             PublishProgress(
@@ -333,7 +334,7 @@ class ProgressWriter:
         return self.record(gap, slot=slot, author_slot=slot)
 
     def heartbeat(self, heartbeat: Heartbeat, *, slot: int) -> list[Effect]:
-        """Publish a slot's heartbeat, and once a minute what late readers need."""
+        """Publish a slot's heartbeat, and once a minute the watermark for late readers."""
         version = heartbeat.version
         effects = self.record(heartbeat.body, slot=slot, version=version)
         if heartbeat.watermark is not None:

@@ -1,11 +1,11 @@
-"""What one transaction takes from a stream partition: its records, totals and parked keys.
+"""The part of a stream partition in one transaction: its records, totals and parked keys.
 
-After the first change of a key that cannot be published, no later change of the key is published:
-its order would be broken.  So every later change is parked as well, by this stream partition and by
-those that follow it, until all of them are put back (`core.sole_workers`).
+If a change of a key cannot be published, publishing a later change of the key would break its
+order.  So this stream partition and its successors park every later change as well, until all of
+them are put back (`core.sole_workers`).
 
-A key is known by its hash (`schemas.checksums.parked_key`).  A key that shares the hash of a parked
-one is parked with it, which costs it time and no change.
+A key is identified by its hash (`schemas.checksums.parked_key`).  A key with the hash of a parked
+one is parked with it, which delays its changes but loses none.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from tidegate.schemas.progress import ChecksumKind, ChildPartition, TopicTotals
 PARKED_KEYS_MAX = 1_000
 """The limit of a stream partition: it stops instead of parking another key.
 
-One cause that concerns every row would otherwise empty a table into the dead-letter topic.
+Otherwise one cause that affects every row would move a whole table into the dead-letter topic.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedKeys:
-    """What a stream partition has parked up to one moment; never changed, only replaced.
+    """The parked keys of a stream partition at one moment; replaced, never changed.
 
     While no key is added, `keys` stays the same object.
     """
 
     keys: frozenset[int] = frozenset()
-    """The keys that its parents had parked are included."""
+    """The parked keys, including those of its parents."""
     changes: int = 0
-    """Changes that this stream partition itself has parked, redriven ones included."""
+    """The number of changes that this stream partition has parked, including redriven ones."""
 
     def divert(
         self, record: PublishableRecord, *, token: str
     ) -> tuple[PublishableRecord, ParkedKeys]:
-        """Return the record with every change of a parked key parked, and what is parked after it.
+        """Return the record with every change of a parked key parked, and the parked keys after it.
 
-        The changes before the first one of a key that cannot be published stay messages.  Raises
-        TooManyParkedKeys for a record that would park one key too many.
+        Earlier changes of a key stay messages.  Raises TooManyParkedKeys for a record that would
+        exceed the limit of parked keys.
         """
         messages: list[ChangeMessage] = []
         parked: list[ParkedChange] = []
@@ -89,18 +89,18 @@ class ParkedKeys:
         return any(parked_key(change.topic, key) in self.keys for key in change.former_keys)
 
     def inherit(self, keys: Iterable[int]) -> ParkedKeys:
-        """Return the same with the parked keys of a parent."""
+        """Return these with the parked keys of a parent added."""
         if keys is self.keys or self.keys.issuperset(keys):
             return self
         return ParkedKeys(self.keys.union(keys), self.changes)
 
     def without(self, keys: frozenset[int]) -> ParkedKeys:
-        """Return the same after keys were put back; the count of changes stays."""
+        """Return these after keys were put back; the count of changes stays."""
         return ParkedKeys(self.keys - keys, self.changes) if self.keys & keys else self
 
 
 def _follower(change: ChangeMessage, token: str) -> ParkedChange:
-    """Return a change that could be published, parked because its key is."""
+    """Return a change that could be published as parked, because its key is parked."""
     return ParkedChange(
         topic=change.topic,
         key=change.key,
@@ -116,7 +116,7 @@ def _follower(change: ChangeMessage, token: str) -> ParkedChange:
 
 @dataclass(slots=True)
 class _Count:
-    """What records add to one topic."""
+    """The counts that records add to one topic."""
 
     records: int = 0
     mods: int = 0
@@ -130,7 +130,7 @@ def counted(
 ) -> dict[str, TopicTotals]:
     """Return the totals, with the records, of every topic that the records belong to.
 
-    Parked changes are not counted: they are in no data topic.
+    Parked changes are not counted, because they are in no data topic.
     """
     counts: dict[str, _Count] = {}
     checksum_of = CHECKSUMS[checksums]
@@ -160,7 +160,7 @@ def counted(
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The part of one transaction, and the stream partition's state once it is committed."""
+    """One stream partition's part of a transaction, and its state after the commit."""
 
     records: tuple[PublishableRecord, ...]
     size_bytes: int
@@ -170,6 +170,6 @@ class Publication:
     """(end in nanoseconds, children); None unless the stream partition ends with it."""
     parked: ParkedKeys = field(default_factory=ParkedKeys)
     started: tuple[ChildPartition, ...] = ()
-    """Stream partitions that it named and that begin beside it."""
+    """Stream partitions that it named and that begin while it goes on."""
     filtered: int = 0
-    """Changes left out since its start."""
+    """Number of changes left out since its start."""

@@ -1,12 +1,11 @@
-"""The change stream queries of a worker: started, stopped, and what their readers delivered.
+"""The change stream queries of a worker: their starts, their ends, and their output.
 
 Each running query has its own number.  Output of a query that is no longer running is ignored, and
 its bytes are released.
 
 A stopped stream partition is tried again by the next owner of its slot, or by this worker when it
-takes the slot over again.  A fleet that rebalances often would otherwise repeat a refused query, or
-read up to the same undecodable record, with every rebalance: so there is a pause before the next
-attempt.
+takes over the slot again.  Without a pause, a fleet that rebalances often would repeat a refused
+query, or read up to the same undecodable record, with every rebalance.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from tidegate.schemas.topics import ROOT_TOKEN
 
 _HEARTBEATS_MISSED = 10
 _SILENCE_MIN_US = 5_000_000
-"""A pause of the service, or a busy host, is no stall."""
+"""The least silence that counts as a stall: a pause of the service, or a busy host, is shorter."""
 _TICK_MAX_US = 1_000_000
 _REPORT_EVERY_US = 60_000_000
 """Stream partitions may wait for hours, or begin and end to wait many times a second."""
@@ -59,7 +58,7 @@ _ERRORS_OF_ONE_STREAM_PARTITION = (
 
 
 class Consequence(Enum):
-    """What follows from an error of one query."""
+    """The consequence of an error of one query."""
 
     RETRY = "the query is repeated, later each time"
     STOP_STREAM_PARTITION = "the stream partition stops; the others go on"
@@ -67,14 +66,12 @@ class Consequence(Enum):
 
 
 def consequence_of(error: TidegateError, *, token: str) -> Consequence:
-    """Return what follows from an error of a token's query, or of what it returned.
+    """Return the consequence of an error of a token's query, or of its output.
 
     Only this function decides it, by the error's class (docs/decisions/errors.md).  An error of one
-    stream partition must not hold up the others; an error that concerns everything a worker does
-    must not look like a stream partition in trouble.
-
-    Every error of the initial query that is not retriable stops the worker: without its children
-    there is nothing to go on with.
+    stream partition must not hold up the others; an error that affects all work of a worker must
+    not look like an error of a stream partition.  Every error of the initial query that is not
+    retriable stops the worker: without its children there is nothing to read.
     """
     if error.retriable:
         return Consequence.RETRY
@@ -84,60 +81,60 @@ def consequence_of(error: TidegateError, *, token: str) -> Consequence:
 
 
 def stall_after_us(heartbeat_ms: int) -> int:
-    """Return after how much silence a query with this heartbeat interval hangs."""
+    """Return the silence after which a query with this heartbeat interval has stalled."""
     return max(_HEARTBEATS_MISSED * heartbeat_ms * 1_000, _SILENCE_MIN_US)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """When queries are repeated, and how many run."""
+    """How often queries are repeated, and how many run."""
 
     refusal_pause_us: int = 60_000_000
-    """A worker does not try a stopped stream partition again before this."""
+    """The pause before a worker tries a stopped stream partition again."""
     stall_after_us: int = 10_000_000
-    """A query that is silent for this time is repeated."""
+    """The silence after which a query is repeated."""
     window_us: int | None = None
-    """How long the interval of one query is; None: queries have no end."""
+    """The length of one query's interval; None: queries have no end."""
     scheduler: SchedulerLimits = field(default_factory=SchedulerLimits)
 
 
 class StallWatch:
-    """Since when each running query is silent; `limit_us` is how long it may be silent.
+    """The silence of each running query; `limit_us` is the longest allowed silence.
 
     A stream partition without changes sends a heartbeat at each interval, so a query that returns
-    nothing for many intervals hangs, although its connection may look alive.  Bytes of an
+    nothing for many intervals has stalled, although its connection may look alive.  Bytes of an
     incomplete message end the silence: on a slow link a large message takes longer than many
     heartbeats.
 
-    Silence is measured in the time that the worker was awake.  A worker that was suspended, or that
-    waited for a broker, has heard nothing in that time from any query; it must not repeat them all.
+    Only time in which the worker was awake counts.  A worker that was suspended, or that waited for
+    a broker, has received nothing from any query in that time; it must not repeat them all.
     """
 
     def __init__(self, limit_us: int) -> None:
         self._limit_us = limit_us
         self._ticked_us: int | None = None
         self._awake_us = 0
-        # Not a dict: looking at its first entry costs as much as was removed in front of it.
+        # Not a dict: access to its first entry costs as much as was removed before it.
         self._heard: OrderedDict[int, tuple[StreamPartition, int]] = OrderedDict()
-        """By query; the query that is silent for longest comes first."""
+        """By query; the query with the longest silence comes first."""
 
     def hear(self, query_id: int, partition: StreamPartition) -> None:
-        """Record that a query started or went on, or that its output was handled."""
+        """Record that a query started or continued, or that its output was handled."""
         self._heard.pop(query_id, None)
         self._heard[query_id] = partition, self._awake_us
 
     def forget(self, query_id: int) -> None:
-        """Expect nothing of a query: it ended, or it waits for this worker."""
+        """Stop watching a query: it ended, or it waits for this worker."""
         self._heard.pop(query_id, None)
 
     def tick(self, now_us: int) -> None:
-        """Let time pass; all that readers had delivered before was handled."""
+        """Advance the time; all earlier output of readers has been handled."""
         if self._ticked_us is not None:
             self._awake_us += min(now_us - self._ticked_us, _TICK_MAX_US)
         self._ticked_us = now_us
 
     def stalled(self) -> list[StreamPartition]:
-        """Return the stream partitions whose queries are silent for too long."""
+        """Return the stream partitions whose queries have been silent for too long."""
         silent = []
         for partition, heard_us in self._heard.values():
             if self._awake_us - heard_us < self._limit_us:
@@ -147,7 +144,7 @@ class StallWatch:
 
 
 class Queries:
-    """Starts and stops the queries of stream partitions, and passes on what they returned."""
+    """Starts and stops the queries of stream partitions, and adds their output to them."""
 
     def __init__(self, counters: Counters, *, limits: QueryLimits | None = None) -> None:
         self._counters = counters
@@ -157,7 +154,7 @@ class Queries:
         self._last_id = 0
         self._refusal_pause_us = limits.refusal_pause_us
         self._refused_us: dict[str, int] = {}
-        """When tokens were stopped within the last pause, the oldest first."""
+        """The times at which tokens were stopped within the last pause, the oldest first."""
         self._waiting_for: dict[tuple[str, int], set[str]] = {}
         """(source, time) -> the tokens that wait until the source has published up to a move."""
         self._report_due_us: int | None = None
@@ -168,7 +165,7 @@ class Queries:
     def schedule(
         self, index: PartitionIndex, find: Callable[[str], StreamPartition | None], now_us: int
     ) -> list[do.Effect]:
-        """Queue the queries that are due, and start or stop what the scheduler decides.
+        """Queue the queries that are due, and carry out the scheduler's decisions.
 
         `find` returns a stream partition of the index; None while its slot is not OWNED.
         """
@@ -204,7 +201,7 @@ class Queries:
         return do.StartQuery(token, self._last_id, start_ns, end_ns, resumption)
 
     def stop(self, partition: StreamPartition) -> list[do.Effect]:
-        """Stop the query of a stream partition, if one runs; do not wait for another."""
+        """Stop the query of a stream partition, if one runs; it waits for no other query."""
         return self._stopped(partition, partition.stop_query())
 
     def _stopped(self, partition: StreamPartition, query_id: int | None) -> list[do.Effect]:
@@ -214,7 +211,7 @@ class Queries:
         return [do.StopQuery(partition.child.token, query_id)]
 
     def delay(self, partitions: Iterable[StreamPartition]) -> None:
-        """Let stream partitions of a slot that was taken over wait if they were stopped lately."""
+        """Delay stream partitions of a slot that was taken over, if they were stopped recently."""
         for partition in partitions:
             refused_us = self._refused_us.get(partition.child.token)
             partition.delay_query(0 if refused_us is None else refused_us + self._refusal_pause_us)
@@ -222,7 +219,7 @@ class Queries:
     def report(self, states: Mapping[PartitionState, int], now_us: int) -> list[do.Effect]:
         """Report how many stream partitions wait for a query: at most once a minute.
 
-        The last report of a row says that all of them are read again.
+        The last report of a series says that all of them are read again.
         """
         queued = states.get(PartitionState.QUEUED, 0)
         paused = states.get(PartitionState.PAUSED, 0)
@@ -239,15 +236,15 @@ class Queries:
     # ------------------------------------------------------------ output of readers
 
     def pause(self, event: on.QueryPaused) -> None:
-        """Expect nothing of a query whose reader waits until bytes are released."""
+        """Expect no output of a query whose reader waits until bytes are released."""
         self._stalls.forget(event.query_id)
 
     def resume(self, partition: StreamPartition, event: on.QueryResumed) -> None:
-        """Expect output again of a query whose reader waited, or received a part."""
+        """Expect output again from a query whose reader waited, or received a part."""
         self._stalls.hear(event.query_id, partition)
 
     def repeat_stalled(self, now_us: int) -> list[do.Effect]:
-        """Stop the queries that have become silent; they are repeated as after a failure."""
+        """Stop the queries that have stalled; they are repeated as after a failure."""
         effects: list[do.Effect] = []
         self._stalls.tick(now_us)
         for partition in self._stalls.stalled():
@@ -261,7 +258,7 @@ class Queries:
     def add_records(
         self, partition: StreamPartition, event: on.RecordsRead, *, end_ns: int | None, now_us: int
     ) -> list[do.Effect]:
-        """Add what a running query returned; `end_ns` is the end of a bounded stream."""
+        """Add the output of a running query; `end_ns` is the end of a bounded stream."""
         effects: list[do.Effect] = []
         self._stalls.hear(event.query_id, partition)
         try:
@@ -272,7 +269,7 @@ class Queries:
             effects.append(do.StopQuery(event.token, event.query_id))
             effects += self.fail(partition, error, now_us)
         if partition.pending_bytes and not partition.has_news:
-            # Repeats only: no commit would release their bytes, and readers would wait forever.
+            # Only repeats: no commit would release their bytes, and readers would wait forever.
             effects.append(do.ReleaseBudget(((event.token, partition.drop_bytes()),)))
         return effects
 
@@ -316,7 +313,7 @@ class Queries:
     # ------------------------------------------------------------ keys that move
 
     def _await_sources(self, token: str, waits: Iterable[tuple[str, int]]) -> list[do.Effect]:
-        """Let a stream partition wait for sources; ask about those that no other one waits for."""
+        """Let a stream partition wait for sources; ask about those that no other one awaits."""
         new = []
         for wait in waits:
             if wait not in self._waiting_for:
@@ -327,9 +324,9 @@ class Queries:
     def publish_sources(
         self, published: Iterable[tuple[str, int]], find: Callable[[str], StreamPartition | None]
     ) -> None:
-        """Let those go on that have waited only for sources that have published now.
+        """Continue the stream partitions whose last awaited source has published.
 
-        `find` returns a stream partition; None if the worker does not own it any more.
+        `find` returns a stream partition; None if the worker no longer owns it.
         """
         for source, at_us in published:
             for token in sorted(self._waiting_for.pop((source, at_us), ())):

@@ -1,14 +1,15 @@
 """One slot of a worker: its recovery from the log, its tokens, its vector, its next snapshot.
 
 A slot is a snapshot plus the announcements after the snapshot's `includes`.  Announcements enter
-only through reading the slot, in offset order, including those that this worker wrote: counting
-its own at once would skip another worker's that is still in an open transaction before it.
+only through reading the slot, in offset order, including those that this worker wrote: counting its
+own at once would skip an announcement of another worker in an earlier transaction that is still
+open.
 
 Every assignment, and every recovery after an unknown outcome, is a new incarnation; events of an
 older one are ignored.  `core.lifecycle` holds the phases of an incarnation.
 
 Within an incarnation reading never moves backwards: an announcement that is read a second time
-would bring back a stream partition that has finished since.
+would restore a stream partition that has since finished.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ US_PER_MINUTE = 60_000_000
 
 @dataclass(slots=True)
 class _Recovery:
-    """The records read so far, by epoch, since the epoch may not be known yet."""
+    """The records read so far, by epoch, because the epoch may not be known yet."""
 
     end_offset: int
     committed_offset: int | None
@@ -93,14 +94,14 @@ class Slot:
         self.revision = 0
         self.minute = -1
         self.chain_offset: int | None = None
-        """The offset of the newest `SlotProgress`; None without one."""
+        """The offset of the newest `SlotProgress`; None if there is none."""
         self.vector: dict[tuple[str, int], int] = {}
         self.heartbeat = HeartbeatWriter(number, heartbeats or HeartbeatLimits())
         self.paused_by: int | None = None
-        """The number of the newest pause that an owner obeys, as far as it was read."""
+        """The number of the newest pause that an owner has confirmed, as far as it was read."""
         self._assembler = ProgressAssembler()
         self._unsaid: set[str] = set()
-        """Tokens that have stopped, or were restored as stopped, since the newest heartbeat."""
+        """Tokens that stopped, or were restored as stopped, after the newest heartbeat."""
         self._recovery: _Recovery | None = None
 
     def move(self, change: SlotChange) -> None:
@@ -115,9 +116,9 @@ class Slot:
     # ------------------------------------------------------------ recovery
 
     def start_recovery(self, *, committed_offset: int | None, end_offset: int) -> None:
-        """Record where reading started, and up to which offset it is recovery.
+        """Record the offset where reading started, and the end of the recovery.
 
-        Raises ProgressLost if the slot ends before what its last fence refers to.
+        Raises ProgressLost if the slot ends before the last fence.
         """
         self.move(SlotChange.RECOVERY_STARTED)
         self._recovery = _Recovery(end_offset, committed_offset)
@@ -153,7 +154,7 @@ class Slot:
 
     @property
     def proves_stream_start(self) -> bool:
-        """Whether the slot, read to its end, had an owner that knew the `StreamStarted`."""
+        """Whether the slot, read to its end, shows that an owner knew the `StreamStarted`."""
         recovery = self._recovery
         return (
             self.has_caught_up
@@ -163,7 +164,7 @@ class Slot:
 
     @property
     def stream_start(self) -> ProgressRecord | None:
-        """The `StreamStarted` that recovery read; None without one."""
+        """The `StreamStarted` that recovery read; None if it read none."""
         return None if self._recovery is None else self._recovery.started
 
     def own(self, epoch: str) -> None:
@@ -210,7 +211,7 @@ class Slot:
             partition.report_changes(self._changed)
             self.heartbeat.add(token, partition)
             if snapshot.stopped is not None:
-                self.heartbeat.change(token, partition)  # it is tried again
+                self.heartbeat.change(token, partition)  # the owner will try it again
                 self._unsaid.add(token)
 
     # ------------------------------------------------------------ reading the own slot
@@ -226,10 +227,10 @@ class Slot:
         self.position = offset + 1
         if self._recovery is not None:
             self._recovery.is_empty = False
-        whole = self._assembler.add(record.body, offset=offset)
-        if whole is None:
+        assembled = self._assembler.add(record.body, offset=offset)
+        if assembled is None:
             return
-        body, first_offset = whole
+        body, first_offset = assembled
         recovery = self._recovery
         if recovery is None:
             if isinstance(body, PartitionAnnounced) and record.epoch == epoch:
@@ -260,7 +261,7 @@ class Slot:
             recovery.broken[epoch] = error
 
     def advance_to(self, position: int) -> None:
-        """Record that everything before `position` was read, control records included.
+        """Record that everything before `position` was read, including control records.
 
         Raises ProgressLost if reading moved backwards.
         """
@@ -273,7 +274,7 @@ class Slot:
         self.position = position
 
     def fail_reading(self, reason: str) -> NoReturn:
-        """Raise ProgressLost: the log does not hold the next offset."""
+        """Raise ProgressLost, because the log does not hold the next offset."""
         raise ProgressLost(
             "the offset that a slot is read from is not in its log",
             slot=self.number,
@@ -293,14 +294,14 @@ class Slot:
             self.heartbeat.add(token, partition)
             partition.report_changes(self._changed)
         if announced.parked_keys:
-            self.heartbeat.require(2)  # version 1 would forget them
+            self.heartbeat.require(2)  # version 1 would lose them
         if partition.announce(announced.parent, announced.parked_keys):
             self.heartbeat.change(token, partition)
 
     def note_stop(self, token: str) -> None:
         """Record that a stream partition stopped, so that a heartbeat is due.
 
-        Until then other workers wait for the stream partition.
+        Until that heartbeat other workers wait for the stream partition.
         """
         partition = self.tokens.get(token)
         if partition is not None:
@@ -309,7 +310,7 @@ class Slot:
                 self._unsaid.add(token)
 
     def put_back(self, keys: frozenset[int]) -> bool:
-        """Let the tokens forget parked keys; return whether one held any of them."""
+        """Remove parked keys from the tokens; return whether any of them held one."""
         holding = [token for token, partition in self.tokens.items() if partition.put_back(keys)]
         for token in holding:
             self.heartbeat.change(token, self.tokens[token])
@@ -336,15 +337,16 @@ class Slot:
         wall_us: int,
         given: Mapping[tuple[str, int], int] | None = None,
     ) -> Heartbeat:
-        """Return the heartbeat that is true once the publications, at `written`, are committed.
+        """Return the heartbeat that is true once the publications are committed.
 
-        `given` are the last offsets of earlier commits by other slots of the worker.  Raises
-        TopicsChangedError if a topic partition gave an offset that it had given before.
+        `written` are their last offsets, `given` the last offsets of earlier commits by other slots
+        of the worker.  Raises TopicsChangedError if a topic partition assigned an offset a second
+        time.
         """
         entries = {(o.topic, o.topic_partition): o.offset for o in written}
-        others = {} if given is None else given
+        committed = {} if given is None else given
         highest = {
-            place: max(self.vector.get(place, -1), others.get(place, -1)) for place in entries
+            place: max(self.vector.get(place, -1), committed.get(place, -1)) for place in entries
         }
         fallen = [
             _fall_of(place, highest[place], offset)
@@ -380,9 +382,10 @@ class Slot:
         return released
 
     def fence_offset(self, heartbeat: Heartbeat, first_offset: int) -> int:
-        """Return where the next owner starts to read: the chain, or an announcement it lacks.
+        """Return where the next owner starts to read: the chain, or an announcement that it lacks.
 
-        Raises ProgressLost if the heartbeat was written before what was read of the slot.
+        Raises ProgressLost if the heartbeat was written before the records that were read of the
+        slot.
         """
         if first_offset < self.position:
             raise ProgressLost(

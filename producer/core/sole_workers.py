@@ -1,8 +1,8 @@
-"""Workers that are alone in their group, commit one transaction, and read nothing.
+"""Workers that are alone in their group: they commit one transaction and read nothing.
 
-Such a worker joins the group as any other worker and takes over all slots, so that its one
-transaction passes the fence only if no other worker is there.  Either all of it is committed or
-nothing: after every other end the same is done again from the beginning.
+Such a worker joins the group as any other worker and takes over all slots, so that its transaction
+passes the fence only if there is no other worker.  The transaction is atomic: after any other
+outcome the command is repeated from the beginning.
 
 Parked changes and gaps come from outside, as events: parked changes do not fit into a core, and
 only Spanner knows what can be read.
@@ -29,15 +29,15 @@ class SoleWorker(Worker):
 
     It never starts a query, opens no stream, and publishes nothing by itself.  Its last effect is
     `Stop`: without an error once the transaction is committed, or after a drain before it began;
-    with the error of `_failure` otherwise, or a `ConfigError` if there is no stream.
+    otherwise with the error of `_failure`, or a `ConfigError` if there is no stream.
     """
 
     @property
     def is_ready(self) -> bool:
         """Whether every slot is owned and the recorded tables were read.
 
-        Then no transaction of another worker is open any more, and everything that workers have
-        committed is in Kafka.
+        Then no transaction of another worker is open, and everything that workers have committed is
+        in Kafka.
         """
         return (
             self.stream is not None
@@ -48,7 +48,7 @@ class SoleWorker(Worker):
 
     @abstractmethod
     def _failure(self, reason: str, **fields: object) -> TidegateError:
-        """Return the error for a run that did nothing, or whose outcome is not known."""
+        """Return the error for a run that did nothing, or whose outcome is unknown."""
 
     def _handle(self, event: on.Event, now: on.Now) -> list[do.Effect]:
         match event:
@@ -91,11 +91,11 @@ class SoleWorker(Worker):
 
 
 class RedrivingWorker(SoleWorker):
-    """The decisions of the one worker that puts parked changes back, from `RedriveBegan` on.
+    """The decisions of the only worker, which puts parked changes back, from `RedriveBegan` on.
 
     Its transaction holds the changes, a marker for each key, and the heartbeats of all slots with
     tokens that held one of the keys, now without it; and the record of a later table that has had
-    only parked changes so far, so that no worker has found its topic.
+    only parked changes so far, so that no worker has met its topic.
     """
 
     def _failure(self, reason: str, **fields: object) -> RedriveFailed:
@@ -113,7 +113,7 @@ class RedrivingWorker(SoleWorker):
     def _begin(self, keys: frozenset[int]) -> list[do.Effect]:
         """Begin the transaction, over the root's slot and every slot that holds one of the keys.
 
-        The tokens forget the keys at once: whatever happens, the process ends after it.
+        The tokens forget the keys at once, because the process ends after any outcome.
         """
         if not self.is_ready or self._cycle.open is not None:
             return [self._failed("a slot is not owned")]
@@ -124,7 +124,7 @@ class RedrivingWorker(SoleWorker):
         """Publish changes for the root's slot, or wait until all of them are delivered."""
         transaction = self._cycle.open
         if transaction is None or transaction.phase is not TransactionPhase.PUBLISHING:
-            return []  # it was aborted while they were read
+            return []  # the transaction was aborted while they were read
         if isinstance(event, on.RedriveEnded):
             return [do.AwaitDelivery()]
         due = self._tables.due(self._tables.waited_for(event.records))
@@ -141,7 +141,7 @@ class RedrivingWorker(SoleWorker):
 
 
 class GapAcceptingWorker(SoleWorker):
-    """The decisions of the one worker that moves stream partitions past expired changes.
+    """The decisions of the only worker, which moves stream partitions past expired changes.
 
     Its transaction holds a `PartitionGap` for each of them and the heartbeats of their slots, with
     their positions after the gap.
@@ -158,8 +158,8 @@ class GapAcceptingWorker(SoleWorker):
     def _accept(self, gaps: tuple[PartitionGap, ...]) -> list[do.Effect]:
         """Begin the transaction, over the slots of the gaps.
 
-        A position other than the one before its gap has moved since the gap was found: another run
-        has accepted it, or the stream partition was read on.
+        A position that differs from the start of its gap has moved since the gap was found: another
+        run has accepted it, or the stream partition was read.
         """
         if not self.is_ready or self._cycle.open is not None:
             return [self._failed("a slot is not owned")]

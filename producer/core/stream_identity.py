@@ -1,4 +1,4 @@
-"""What must be the same for every worker of a fleet, and for as long as an epoch lasts."""
+"""The properties that every worker of a fleet must share throughout an epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.schemas.topics import TEMPLATE_SETTING, TopicNames
 
 @dataclass(frozen=True, slots=True)
 class StreamIdentity:
-    """The stream, its group and its topics as they are now; recorded in `StreamStarted`."""
+    """The stream, its group and its topics at present; recorded in `StreamStarted`."""
 
     stream: str
     dialect: str
@@ -28,8 +28,8 @@ class StreamIdentity:
     progress_topic_id: str
     topics: tuple[DataTopic, ...]
     filters: tuple[str, ...] = ()
-    """What is left out: by the change stream, which is not compared, since it may be altered, and
-    by the producer; and the template of data topics' names."""
+    """The options that leave changes out: of the change stream, which are not compared, because it
+    may be altered, and of the producer; and the template of data topics' names."""
     timestamps: TimestampForm = TimestampForm.MICROS
 
     def started(
@@ -54,7 +54,7 @@ class StreamIdentity:
         """Raise StreamChangedError, naming every difference, unless the topics are this stream's.
 
         A topic that was re-created, that grew, or whose key schema has another id would move keys
-        between topic partitions.  Those of later tables are compared by `core.stream_topics`.
+        between topic partitions.  `core.stream_topics` compares the topics of later tables.
         """
         names = ("stream", "dialect", "group", "slots", "progress_topic_id", "timestamps")
         differences = _differences(recorded, {name: getattr(self, name) for name in names})
@@ -76,7 +76,7 @@ def require_settings(
     timestamps: TimestampForm,
     filters: tuple[str, ...] = (),
 ) -> None:
-    """Raise StreamChangedError unless the settings are the recorded ones; the topics may follow."""
+    """Raise StreamChangedError unless the settings are the recorded ones; topics may follow."""
     differences = _differences(recorded, {"stream": stream, "timestamps": timestamps})
     differences += _filter_differences(recorded, filters)
     if differences:
@@ -92,7 +92,7 @@ def _differences(recorded: StreamStarted, current: Mapping[str, object]) -> list
 
 
 def _filter_differences(recorded: StreamStarted, filters: tuple[str, ...]) -> list[str]:
-    """Compare the entries that the producer's settings have added to `filters`."""
+    """Compare the entries of `filters` from the producer's settings."""
     was, is_now = _settings(recorded.filters), _settings(filters)
     before, now = _producer_filters(recorded.filters), _producer_filters(filters)
     return (

@@ -1,12 +1,12 @@
-"""The opening of the stream: the search for the record of a former opening, and the initial query.
+"""The opening of the stream: the search for an earlier opening, and the initial query.
 
-A search that ends without a finding proves nothing by itself: the record may have been committed
-after the last offset that the search had read.  An owner writes a snapshot only after it has read
-the record.  So once a slot shows a snapshot, or the offset of a fence, the record is in the log,
-and a search that begins after that finds it, or it was deleted.
+A search that finds nothing is no proof: the record may have been committed after the last offset
+that the search had read.  An owner writes a snapshot only after it has read the record.  So once a
+slot shows a snapshot, or the offset of a fence, the record is in the log, and a search that begins
+after that finds it, or it was deleted.
 
 The initial query runs under the empty token, in no slot and before there is an epoch: nothing of it
-can be published but the children.
+can be published except the children.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
 _PATIENCE_US = 10_000_000
-"""How long a search that is under way may still take before another one is started."""
+"""How long a search may still take before another one is started."""
 
 
 class StreamStartSearch:
@@ -47,14 +47,14 @@ class StreamStartSearch:
         self._proved_us: int | None = None
         """When a slot first proved that the record was committed."""
         self._proving: int | None = None
-        """The search that began after that."""
+        """The search that began after that proof."""
 
     def begin(self) -> list[do.FindStreamStart]:
-        """Return the first search; nothing if there was one already."""
+        """Return the first search; nothing if it was already started."""
         return [] if self._searches else [self._next()]
 
     def poll(self, slots: Iterable[Slot], *, now_us: int) -> list[do.FindStreamStart]:
-        """Return the search that decides, if it is time for it; the record is not found yet."""
+        """Return the decisive search, once it is due and while the record is not found."""
         if self._proving is not None:
             return []
         if self._proved_us is None:
@@ -97,7 +97,7 @@ class StreamOpening:
         self._end_ns = end_ns
 
     def go_on(self, root_slot: Slot, writer: ProgressWriter, now: Now) -> list[do.Effect]:
-        """Run the initial query; once its end is proved, begin the transaction that opens it."""
+        """Run the initial query; once its end is proved, begin the opening transaction."""
         if self.root is None:
             start_ns = now.wall_us * NS_PER_US if self._start_ns is None else self._start_ns
             self.root = InitialQuery(ChildPartition(ROOT_TOKEN, (), start_ns))
@@ -126,20 +126,20 @@ class StreamOpening:
 
 
 class InitialQuery(StreamPartition):
-    """The stream partition of the empty token, which only names stream partitions."""
+    """The stream partition of the empty token; its items only name stream partitions."""
 
     def add_items(
         self, items: Iterable[Item], size_bytes: int, *, end_ns: int | None = None
     ) -> bool:
-        """Add what the initial query returned, as `StreamPartition.add_items`."""
+        """Add the initial query's output, as `StreamPartition.add_items` does."""
         return super().add_items(filter(names_partitions, items), size_bytes, end_ns=end_ns)
 
 
 def names_partitions(item: Item) -> bool:
-    """Whether an item of the initial query names stream partitions; any other moves nothing.
+    """Whether an item of the initial query names stream partitions; any other item is ignored.
 
-    A heartbeat would move the start of the next attempt, whose stream partitions begin there.
-    Raises InitialQueryChange for a change that is to be published, and for a move of keys.
+    A heartbeat would move the start of the next attempt, and stream partitions begin there.  Raises
+    InitialQueryChange for a change to publish, and for a move of keys.
     """
     if isinstance(item, PublishableRecord) and (item.messages or item.parked):
         topics = {change.topic for change in item.messages + item.parked}

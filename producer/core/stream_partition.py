@@ -1,13 +1,13 @@
-"""One stream partition of a slot: what was read, what is published, where a query starts.
+"""One stream partition of a slot: its read and published positions, and its queries' starts.
 
-Two positions matter.  *Published* is what the log proves: the watermark, the boundary transactions
-and the totals as the last committed snapshot holds them.  *Read* is ahead of it by the pending
-records.  A committed transaction moves records from pending to published as a whole, so an abort
-changes nothing here.
+Two positions matter. *Published* is the position that the log proves: the watermark, the boundary
+transactions and the totals in the last committed snapshot. *Read* is ahead of it by the pending
+records.  A committed transaction moves its records from pending to published together, so an abort
+changes nothing here.  After a failure the next query continues at the read position; only the
+published one survives the process.
 
-After a failure the next query continues at the read position; only the published one survives the
-process.  A query starts at max(exact start, watermark), both inclusive, so it repeats its boundary
-instant: records that the position at its start covers are dropped, and no others.
+A query starts at max(exact start, watermark), both inclusive, so it repeats its boundary instant:
+records that the position at its start covers are dropped, and no others.
 """
 
 from __future__ import annotations
@@ -91,16 +91,16 @@ class StreamPartition:
         self.published = published or position_of(child.token, child.start_ns // NS_PER_US - 1)
         self.totals = {entry.topic: entry for entry in totals}
         self.filtered = filtered
-        """Changes left out up to the published position."""
+        """Number of changes left out up to the published position."""
         self.published_parked = parked or ParkedKeys()
-        """As of the published position."""
+        """The parked keys at the published position."""
         self.parked = self.published_parked
-        """As of the read position."""
+        """The parked keys at the read position."""
         self.number = number
-        """Its name in the slot's heartbeats; -1 before it has one."""
+        """Its number in the slot's heartbeats; -1 before it has one."""
         self.checksums = checksums
         self.description = 0
-        """Grows with every change that is more than progress."""
+        """Grows with every change of other values than its progress."""
         self.read = self.published
         self.pending: list[PublishableRecord] = []
         self.pending_bytes = 0
@@ -147,7 +147,7 @@ class StreamPartition:
         self._report_change()
 
     def announce(self, parent: str, parked_keys: tuple[int, ...] = ()) -> bool:
-        """Record that a parent announced it, with its parked keys; return whether that is new."""
+        """Record an announcement by a parent, with its parked keys; return whether it is new."""
         is_new = parent not in self.heard or not self.parked.keys.issuperset(parked_keys)
         self.heard.add(parent)
         self.parked = self.parked.inherit(parked_keys)
@@ -160,7 +160,7 @@ class StreamPartition:
 
     @property
     def query_id(self) -> int | None:
-        """The running query; None without one."""
+        """The running query; None if no query runs."""
         return None if self._query is None else self._query.query_id
 
     @property
@@ -171,7 +171,7 @@ class StreamPartition:
     # ------------------------------------------------------------ reading
 
     def start_query(self, query_id: int) -> int:
-        """Record that a query starts; return its start timestamp, in nanoseconds."""
+        """Record that a query starts; return its start timestamp in nanoseconds."""
         self._move(PartitionChange.QUERY_STARTED)
         self._query = _Query(query_id, self.read)
         return max(self.child.start_ns, self.read.watermark_us * NS_PER_US)
@@ -187,7 +187,7 @@ class StreamPartition:
         return query_id
 
     def stop_query(self) -> int | None:
-        """Drop the running query and return its id, None without one; do not wait for another."""
+        """Drop the running query, or stop waiting for one; return its id, None if none runs."""
         query_id = self.query_id
         self._query = None
         if self.state is PartitionState.RUNNING:
@@ -199,16 +199,14 @@ class StreamPartition:
     def add_items(
         self, items: Iterable[Item], size_bytes: int, *, end_ns: int | None = None
     ) -> bool:
-        """Add what the query returned; return whether the query can be stopped.
+        """Add the query's output; return whether the query can be stopped.
 
         It can be stopped at the proved end, and where the following items wait for other stream
-        partitions (`MoveIns`): these are read again later.
-
-        An item past `end_ns` is not added: it proves that all items before it were returned.  A
-        query's end proves nothing, since a query may end early, and neither does a clock.  Children
-        that came before the item start within the stream: they are announced when the query ends.
-        Raises InitialQueryChange, SourceOrderBroken and TooManyParkedKeys; the items before the
-        faulty one were added.
+        partitions (`MoveIns`): these items are read again later.  An item past `end_ns` is not
+        added: it proves that all items before it were returned.  A query's end proves nothing,
+        because a query may end early; nor does a clock.  Children before such an item start within
+        the stream: they are announced when the query ends.  Raises InitialQueryChange,
+        SourceOrderBroken and TooManyParkedKeys; the items before the faulty one were added.
         """
         query = self._query
         if query is None:
@@ -221,7 +219,7 @@ class StreamPartition:
                 return True
             if end_ns is not None and lies_past(item, end_ns):
                 if query.children:
-                    continue  # the query ends by itself, and may still bring their siblings
+                    continue  # the query ends by itself, and may still return their siblings
                 self._finish_at(end_ns)
                 return True
             match item:
@@ -266,7 +264,7 @@ class StreamPartition:
         self._advance(self.read.with_record(record))
 
     def _add_start(self, start: PartitionStartRecord, query: _Query) -> None:
-        """Add stream partitions that are to be announced while this one goes on."""
+        """Add stream partitions to announce while this one goes on."""
         token = self.child.token
         if token == ROOT_TOKEN:
             children = [ChildPartition(name, (), start.start_ns) for name in start.tokens]
@@ -292,12 +290,12 @@ class StreamPartition:
         return waits
 
     def source_published(self, source: str, at_us: int) -> None:
-        """Go on if this was the last source to wait for."""
+        """Continue if this was the last source to wait for."""
         if self.move_ins.publish(source, at_us) and self.state is PartitionState.HELD:
             self._move(PartitionChange.SOURCES_PUBLISHED)
 
     def _advance(self, position: Position) -> None:
-        """Move the read position; only a later position shows that the query makes progress."""
+        """Advance the read position; only a later position counts as progress of the query."""
         if position is not self.read:
             self.read = position
             self.attempts = 0
@@ -306,7 +304,7 @@ class StreamPartition:
         """End a query that the service ended with OK; return whether its end was expected.
 
         The children prove the finish.  Without them the query is retried as after a failure; but a
-        query with an end (`had_end`) that returned something is followed by the next one at once.
+        query with an end (`had_end`) that returned items is followed by the next one at once.
         """
         query = self._query
         if query is not None and query.children:
@@ -324,7 +322,7 @@ class StreamPartition:
         self._finish = (end_ns, children)
 
     def fail_query(self, now_us: int, *, asked_us: int = 0) -> None:
-        """Schedule the next attempt, later each time, `asked_us` at least; spread by the token."""
+        """Schedule the next attempt, each time later, not before `asked_us`; spread by token."""
         self._move(PartitionChange.QUERY_STOPPED)
         self._query = None
         delay_us = min(RETRY_DELAY_MIN_US << min(self.attempts, 20), RETRY_DELAY_MAX_US)
@@ -339,15 +337,15 @@ class StreamPartition:
         self._report_change()
 
     def refuse_query(self, error: TidegateError) -> None:
-        """Stop for good: what was read is published, and nothing more is read."""
+        """Stop permanently: the read records are published, and nothing more is read."""
         self._move(PartitionChange.REFUSED)
         self._query = None
         self.stopped_by = error
 
     def pass_gap(self, until_us: int) -> None:
-        """Go on at `until_us`: changes before it that were not published are given up.
+        """Continue at `until_us`; earlier changes that were not published are lost.
 
-        Only where nothing is read or pending.
+        Only while nothing is read or pending.
         """
         is_idle = self._query is None and self._finish is None and self.read is self.published
         invariant(is_idle, "a gap was passed while changes are read", token=self.child.token)
@@ -359,7 +357,7 @@ class StreamPartition:
     # ------------------------------------------------------------ publishing
 
     def publication(self) -> Publication:
-        """Return everything that is not published; nothing changes until `confirm`."""
+        """Return all records that are not published; nothing changes until `confirm`."""
         totals = {**self.totals, **counted(self.pending, self.totals, self.checksums)}
         filtered = self.filtered + sum(record.filtered for record in self.pending)
         return Publication(
@@ -368,11 +366,11 @@ class StreamPartition:
         )  # fmt: skip
 
     def parks_more(self, publication: Publication) -> bool:
-        """Whether a publication parks keys that were not parked before it."""
+        """Whether a publication parks keys that were not parked before."""
         return publication.parked.keys is not self.published_parked.keys
 
     def put_back(self, keys: frozenset[int]) -> bool:
-        """Forget parked keys whose changes were put back; return whether one was parked."""
+        """Remove parked keys whose changes were put back; return whether one was parked."""
         before = self.parked
         self.parked = self.parked.without(keys)
         self.published_parked = self.published_parked.without(keys)
@@ -380,14 +378,14 @@ class StreamPartition:
         return self.parked is not before
 
     def drop_bytes(self) -> int:
-        """Stop counting the bytes of what was read; return them.  Only while nothing is pending."""
+        """Stop counting the bytes of read records; return them.  Only while nothing is pending."""
         invariant(not self.pending, "bytes dropped with records pending", token=self.child.token)
         size_bytes, self.pending_bytes = self.pending_bytes, 0
         self._report_change()
         return size_bytes
 
     def confirm(self, publication: Publication) -> int:
-        """Apply what a committed transaction has published; return the bytes that it releases."""
+        """Apply a committed publication; return the bytes that it releases."""
         del self.pending[: len(publication.records)]
         del self._started[: len(publication.started)]
         self.pending_bytes -= publication.size_bytes
@@ -428,7 +426,7 @@ class StreamPartition:
         )
 
     def move(self, publication: Publication) -> TokenMove:
-        """Return the changes by a committed `publication`; only for a token that is described."""
+        """Return the changes by a committed `publication`; only for a token with a description."""
         totals, before = publication.totals, self.totals
         return TokenMove(
             number=self.number,

@@ -1,19 +1,19 @@
-"""The stream's topics: those of later tables, agreed on by all workers, and changes of any topic.
+"""The stream's topics: the topics of later tables, agreed by all workers, and changes of topics.
 
-`StreamStarted` names the topics of the tables that existed when the stream began.  A later one is
+`StreamStarted` names the topics of the tables that existed when the stream began.  A later topic is
 fixed by a `TableAdded` in the root's slot, which every worker reads.  A worker publishes nothing to
-such a topic before it has *read* the record, which may be another worker's: so no worker places a
-record by a number of topic partitions that the slot does not hold.
+such a topic before it has *read* the record, which another worker may have written: so no worker
+places a record by a number of topic partitions that the slot does not hold.
 
-    FOUND -> (no record in the slot: written with the next transaction) -> RECORDED
+FOUND -> (no record in the slot: written with the next transaction) -> RECORDED
 
-A redrive, during which no worker publishes, writes the record in its own transaction.
+A redrive, during which no worker publishes, writes the record in its own transaction.  Any worker
+may write the record, because the owner of the root's slot may be absent.  Two workers that find a
+table at the same moment both write it, and the first record applies.  A record that differs from
+the first one, or from the topic that this worker has found, is final: the topic was changed in
+between.
 
-Any worker may write the record: the owner of the root's slot need not live.  Two that find a table
-at the same moment both write it, and the first record read counts.  A record that differs from it,
-or from what this worker has found, is final: the topic was changed in between.
-
-The broker describes the topics now and then.  A topic that grows would move keys between topic
+The broker describes the topics periodically.  A topic that grows would move keys between topic
 partitions, and one that was deleted or re-created has lost its records.  Both are final, so the
 worker stops.  A topic that is missing from one description may be unknown to a broker that has just
 started: it has to be missing for a while.
@@ -34,12 +34,12 @@ _MISSING_PATIENCE_US = 15_000_000
 
 
 class StreamTopics:
-    """What one worker knows of the stream's topics.
+    """One worker's knowledge of the stream's topics.
 
-    `identity` holds them as they were when the worker started; it publishes only where the identity
-    agrees with what the epoch recorded.  `version` is that of the progress records which the worker
-    writes: under version 1 it records no table, and waits only until it has read the records of
-    other workers.
+    `identity` holds the topics at the worker's start; the worker publishes only where the identity
+    agrees with the epoch's records.  `version` is the version of the progress records that the
+    worker writes: under version 1 it records no table, and waits only until it has read the records
+    of other workers.
     """
 
     def __init__(self, identity: StreamIdentity, *, version: int) -> None:
@@ -50,13 +50,13 @@ class StreamTopics:
         }
         """Topic -> the id and the number of topic partitions that it has to keep."""
         self._missing_since_us: dict[str, int] = {}
-        self._found = {topic.topic: topic for topic in identity.topics}
+        self._topics = {topic.topic: topic for topic in identity.topics}
         self._recorded: dict[str, DataTopic] = {}
-        self._written: set[str] = set()
-        """Committed by this worker and not read yet."""
+        self._committed: set[str] = set()
+        """Topics whose record this worker has committed and not read yet."""
         self._epoch: str | None = None
         self._early: list[ProgressRecord] = []
-        """Read before the epoch was known."""
+        """Records that were read before the epoch was known."""
         self.is_at_end = False
         """Whether the root's slot was read to its end once."""
         self.unrecorded: frozenset[str] = frozenset()
@@ -65,7 +65,7 @@ class StreamTopics:
     # ------------------------------------------------------------ events
 
     def handle(self, event: on.TopicEvent, *, now_us: int) -> list[do.Effect]:
-        """Add what was seen of the topics; return what follows, such as a stop."""
+        """Add an observation of the topics; return the effects that follow, such as a stop."""
         match event:
             case on.TopicsObserved():
                 changed = self.changes(event, now_us=now_us)
@@ -78,7 +78,7 @@ class StreamTopics:
                 return self._read_early()
 
     def open(self, record: ProgressRecord) -> list[do.Effect]:
-        """Add the record that opened the epoch; return what follows from earlier records."""
+        """Add the record that opened the epoch; return the effects of earlier records."""
         effects: list[do.Effect] = []
         if isinstance(record.body, StreamStarted):
             self._epoch = record.epoch
@@ -88,10 +88,10 @@ class StreamTopics:
         return effects + self._read_early()
 
     def _find(self, topic: DataTopic) -> list[do.Effect]:
-        found = self._found.setdefault(topic.topic, topic)
-        recorded = self._recorded.get(topic.topic, found)
+        first = self._topics.setdefault(topic.topic, topic)
+        recorded = self._recorded.get(topic.topic, first)
         self._update()
-        for other in (found, recorded):
+        for other in (first, recorded):
             if other != topic:
                 return [do.Stop(_differs(other, topic))]
         return self._watch(topic)
@@ -109,19 +109,19 @@ class StreamTopics:
 
     def _record(self, topic: DataTopic) -> list[do.Effect]:
         first = self._recorded.setdefault(topic.topic, topic)
-        self._written.discard(topic.topic)
+        self._committed.discard(topic.topic)
         if first != topic:
             return [do.Stop(_differs(first, topic, "another record says"))]
-        found = self._found.get(topic.topic, topic)
-        if found != topic:
-            return [do.Stop(_differs(topic, found))]
+        identified = self._topics.get(topic.topic, topic)
+        if identified != topic:
+            return [do.Stop(_differs(topic, identified))]
         return self._watch(topic)
 
     def _update(self) -> None:
         if self._epoch is None:
             return
         waits = self._is_recorded_here or not self.is_at_end
-        self.unrecorded = frozenset(self._found.keys() - self._recorded.keys() if waits else ())
+        self.unrecorded = frozenset(self._topics.keys() - self._recorded.keys() if waits else ())
 
     # ------------------------------------------------------------ comparing
 
@@ -133,7 +133,7 @@ class StreamTopics:
         return [do.WatchTopic(topic.topic)]
 
     def changes(self, event: on.TopicsObserved, *, now_us: int) -> TopicsChangedError | None:
-        """Return the error for topics that are certain to have changed; None without one."""
+        """Return the error for topics that have certainly changed; None if there are none."""
         pairs = [(event.progress, self._progress)]
         pairs += [(topic, self._watched[topic.topic]) for topic in event.data]
         differences = [self._difference(topic, *was, now_us=now_us) for topic, was in pairs]
@@ -141,7 +141,7 @@ class StreamTopics:
         return TopicsChangedError(certain) if certain else None
 
     def _difference(self, now: on.TopicState, topic_id: str, count: int, *, now_us: int) -> str:
-        """Return what has changed about a topic; empty if nothing is certain."""
+        """Return the change of a topic; empty if none is certain."""
         name = now.topic
         if now.topic_id is None:
             since_us = self._missing_since_us.setdefault(name, now_us)
@@ -159,7 +159,7 @@ class StreamTopics:
     def waited_for(self, records: Iterable[PublishableRecord]) -> set[str]:
         """Return the topics of records to which nothing may be published yet.
 
-        Parked changes count too: they will be put back into their topics.
+        Parked changes count too, because they will be put back into their topics.
         """
         topics: set[str] = set()
         for record in records:
@@ -168,20 +168,22 @@ class StreamTopics:
         return topics & self.unrecorded
 
     def due(self, topics: Iterable[str]) -> list[TableAdded]:
-        """Return the records that have to be written for topics that records wait for."""
+        """Return the records to write for the topics that data records wait for."""
         if not self.is_at_end:
-            return []  # the record may be in what was not read yet
-        wanted = self.unrecorded.intersection(topics) - self._written
-        return [TableAdded(self._found[topic]) for topic in sorted(wanted)]
+            return []  # the record may be in the unread part
+        missing = self.unrecorded.intersection(topics) - self._committed
+        return [TableAdded(self._topics[topic]) for topic in sorted(missing)]
 
     def confirm(self, tables: Iterable[TableAdded]) -> None:
         """Record that tables are committed: they will be read."""
-        self._written |= {table.topic.topic for table in tables} & self.unrecorded
+        self._committed |= {table.topic.topic for table in tables} & self.unrecorded
 
 
-def _differs(recorded: DataTopic, now: DataTopic, which: str = "now it has") -> TopicsChangedError:
+def _differs(
+    recorded: DataTopic, now: DataTopic, verdict: str = "now it has"
+) -> TopicsChangedError:
     return TopicsChangedError(
-        [f"topic {now.topic}: recorded is {_shown(recorded)}; {which} {_shown(now)}"]
+        [f"topic {now.topic}: recorded is {_shown(recorded)}; {verdict} {_shown(now)}"]
     )
 
 

@@ -75,9 +75,9 @@ class OpenTransaction:
     heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     snapshot_offsets: dict[int, int] = field(default_factory=dict)
     is_commit_unanswered: bool = False
-    """Whether a commit got no answer: then only another commit can confirm the outcome."""
+    """Whether a commit was not answered: then only another commit can confirm the outcome."""
     retry_commit_until_us: int = 0
-    """Until when a commit without an answer is retried."""
+    """Until when an unanswered commit is retried."""
 
     @property
     def data_topics(self) -> dict[int, set[str]]:
@@ -100,14 +100,14 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """When a transaction is due, and how its progress is cut."""
+    """When a transaction is due, and how its progress records are cut."""
 
     commit_interval_us: int = 250_000
     commit_bytes_max: int = 8 << 20
     chunk_items_max: int = CHUNK_ITEMS_MAX
     """Tokens or children in one progress record."""
     chunk_bytes_max: int = CHUNK_BYTES_MAX
-    """Estimated bytes of what is cut in one progress record."""
+    """Estimated bytes of the cut parts in one progress record."""
     group_watch: WatchLimits = field(default_factory=WatchLimits)
     queries: QueryLimits = field(default_factory=QueryLimits)
     heartbeats: HeartbeatLimits = field(default_factory=HeartbeatLimits)
@@ -115,19 +115,19 @@ class WorkerLimits:
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """What a slot's stream partitions have to publish."""
+    """The stream partitions of a slot that have something to publish."""
 
     ready: Mapping[str, StreamPartition]
     waited_for: frozenset[str] = frozenset()
     """Topics of later tables that must be recorded first.
 
-    A stream partition with a record of one waits as a whole: all of it follows a moment later.
+    A stream partition with a record for one of them waits as a whole, and follows a moment later.
     """
     waiting_bytes: int = 0
 
 
 class TransactionCycle:
-    """At most one open transaction; its arguments are the worker's, shared."""
+    """The cycle, with at most one open transaction; its arguments are shared with the worker."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class TransactionCycle:
         self._due_us = 0
         self._not_before_us = 0
         self._given: dict[tuple[str, int], int] = {}
-        """(topic, topic partition) -> the last offset given to a commit of this worker."""
+        """(topic, topic partition) -> the last offset assigned to a commit of this worker."""
 
     # ------------------------------------------------------------ beginning
 
@@ -161,7 +161,7 @@ class TransactionCycle:
         return now_us >= self._due_us or is_large
 
     def due_slots(self, now: Now) -> list[Slot]:
-        """Return the slots that a transaction is due for, by number; empty if it is too early."""
+        """Return the slots for which a transaction is due, by number; empty if it is too early."""
         size_bytes, now_us = self._index.pending_bytes, now.monotonic_us
         if not self.is_due(now_us, size_bytes=size_bytes):
             return []
@@ -181,9 +181,9 @@ class TransactionCycle:
         return sorted(due, key=lambda slot: slot.number)
 
     def _paused_by(self, news: _News) -> int | None:
-        """Return the number of the pause that a slot obeys once this news is published.
+        """Return the number of the pause that a slot reaches once this news is published.
 
-        None without one, and while some of what was read cannot be published yet.
+        None if the stream is not paused, and while some read records cannot be published yet.
         """
         return None if news.waited_for else self._commands.paused_by
 
@@ -203,7 +203,7 @@ class TransactionCycle:
         )
 
     def begin(self, due: Iterable[Slot], writer: ProgressWriter) -> list[do.Effect]:
-        """Begin a transaction with everything that the slots' tokens have read."""
+        """Begin a transaction with all read records of the slots' tokens."""
         slots = {slot.number: slot for slot in due}
         news = {number: self._news(number) for number in slots}
         publications = {
@@ -317,12 +317,12 @@ class TransactionCycle:
         return [*effects, do.AwaitDelivery()]
 
     def abort_if_lost(self, lost: Iterable[int]) -> list[do.Effect]:
-        """Abort the open transaction if it covers a lost slot and its outcome is not decided."""
+        """Abort the open transaction if it covers a lost slot and its outcome is undecided."""
         covered = sorted(self.open.incarnations.keys() & set(lost)) if self.open else []
         return self.abort_open(f"slots {covered} were lost") if covered else []
 
     def abort_open(self, reason: str) -> list[do.Effect]:
-        """Abort the open transaction; nothing without one, or once its outcome is decided."""
+        """Abort the open transaction, if there is one and its outcome is not decided."""
         if self.open is None or self.open.is_decided:
             return []
         self.open.phase = TransactionPhase.ABORTING
@@ -370,7 +370,7 @@ class TransactionCycle:
         self._not_before_us = now_us + _REPUBLISH_DELAY_US
 
     def retry_commit(self, now_us: int) -> list[do.Effect]:
-        """Retry a commit without an answer; returns no effect once the time for it is over."""
+        """Retry an unanswered commit; return no effect once the time for it is over."""
         transaction = self.open
         invariant(
             transaction is not None and transaction.phase is TransactionPhase.COMMITTING,

@@ -1,11 +1,10 @@
-"""The consequences of a message that Kafka refused, which has aborted its transaction.
+"""The consequences of a message that Kafka rejected, which has aborted its transaction.
 
 The worker ends with an error that names the record.  Nothing of the record's stream partition is
 published past it, so that nothing is lost: once the cause is removed, the next owner of the slot
-continues with the record.
-
-A record that is too large gets another chance before that: its slot is read again, so that
-translation, which knows the topic's limit by now, stops or parks exactly this record.
+continues with the record.  A record that is too large gets another attempt first: its slot is read
+again, so that translation, which by now knows the topic's limit, stops at or parks exactly this
+record.
 
 A record that cannot be translated is an error of its query (`core.queries`).
 """
@@ -24,12 +23,12 @@ ATTEMPTS_MAX = 3
 
 More than one, because a permission or a limit that was just changed may not have reached every
 broker, and because a batch may be too large although each of its messages fits: then the next
-attempt makes smaller ones.
+attempt makes smaller batches.
 """
 
 _READ_AGAIN_MAX = 1_000
 _RECORDS_MAX = 1_000
-"""The records whose attempts are counted; the record that failed least recently is forgotten."""
+"""Number of records whose attempts are counted; the least recent failure is dropped."""
 _Record: TypeAlias = tuple[str, str, int | None]
 """Topic, key and commit time."""
 
@@ -41,7 +40,7 @@ _ERRORS: dict[DeliveryFault, type[DeliveryRefused]] = {
 
 
 class Verdict(NamedTuple):
-    """What follows from a transaction that was not committed; if empty, it is published again."""
+    """The consequences of an uncommitted transaction; if empty, it is published again."""
 
     stops: tuple[do.Stop, ...] = ()
     slots_to_read_again: tuple[int, ...] = ()
@@ -53,7 +52,7 @@ class _Cause(NamedTuple):
     fault: DeliveryFault
     topic: str
     slot: int | None
-    """None for a fault of the topic, which records of any slot meet."""
+    """None for a fault of the topic, which affects records of any slot."""
     is_progress: bool
     """Whether the topic is the progress topic, to which every transaction writes."""
 
@@ -71,12 +70,13 @@ class UndeliverableRecords:
         self._too_large: dict[_Record, int] = {}
         """Attempts at each record that was too large, also over commits of its slot."""
         self._read_again: set[_Record] = set()
-        """Never forgotten: a commit of other records of the slot does not show that these pass."""
+        """Records that were read again; never removed: a commit of other records proves nothing
+        about them."""
 
     def refused(self, failure: DeliveryFailure | None) -> Verdict:
-        """Decide about a transaction that ended uncommitted, because of `failure` if there is one.
+        """Return the verdict on a transaction that ended uncommitted, because of `failure` if any.
 
-        Without a failure that lasts the verdict is empty.
+        Without a permanent failure the verdict is empty.
         """
         if failure is None or failure.fault is DeliveryFault.TRANSIENT:
             return Verdict()
@@ -89,7 +89,7 @@ class UndeliverableRecords:
         return Verdict()
 
     def _count(self, failure: DeliveryFailure) -> int:
-        """Count an attempt; return the number of attempts that its cause has failed."""
+        """Count an attempt; return the number of failed attempts with its cause."""
         is_progress = failure.commit_timestamp_us is None
         is_too_large = failure.fault is DeliveryFault.TOO_LARGE
         slot = failure.slot if is_too_large else None
@@ -115,20 +115,20 @@ class UndeliverableRecords:
 
     @property
     def is_counting(self) -> bool:
-        """Whether `delivered` has anything to forget."""
+        """Whether `delivered` has anything to remove."""
         return bool(self._failed)
 
     def delivered(self, topics: Mapping[int, Collection[str]]) -> None:
-        """Forget the failures of topics that have accepted a message.
+        """Remove the failures of topics that have accepted a message.
 
-        `topics` are those of the committed changes, by slot, for all slots of the transaction.  The
-        dead-letter topic is not among them: its failures count for as long as the worker runs.
+        `topics` are the topics of the committed changes, by slot, for all slots of the transaction.
+        The dead-letter topic is not among them: its failures count as long as the worker runs.
         """
-        taken = {topic for slot_topics in topics.values() for topic in slot_topics}
+        topics_delivered = {topic for slot_topics in topics.values() for topic in slot_topics}
 
         def was_taken(cause: _Cause) -> bool:
             if cause.slot is None:
-                return cause.is_progress or cause.topic in taken
+                return cause.is_progress or cause.topic in topics_delivered
             if cause.slot not in topics:
                 return False
             return cause.is_progress or cause.topic in topics[cause.slot]

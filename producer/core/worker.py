@@ -89,7 +89,7 @@ class Worker(InspectedWorker):
     def handle(self, event: on.Event, *, now: on.Now) -> list[do.Effect]:
         """Return the effects of an event, in order.
 
-        Raises only InvariantViolation, with the story of its subject; the worker is not usable
+        Raises only InvariantViolation, with the story of its subject; the worker cannot be used
         after that.
         """
         self._story.add(event, now_us=now.wall_us)
@@ -216,7 +216,7 @@ class Worker(InspectedWorker):
         return []
 
     def _current(self, number: int, incarnation: int) -> Slot | None:
-        """Return the slot, or None if the event is about an assignment that is over."""
+        """Return the slot, or None if the event belongs to an assignment that is over."""
         slot = self.slots.get(number)
         return slot if slot is not None and slot.incarnation == incarnation else None
 
@@ -305,7 +305,7 @@ class Worker(InspectedWorker):
         return [*self._obey_pause(), *report]
 
     def _obey_pause(self) -> list[do.Effect]:
-        """Stop all queries if the stream is paused; records that they have read are published."""
+        """Stop all queries if the stream is paused; their read records are published."""
         if self._commands.paused_by is None:
             return []
         return [effect for slot in self.slots.values() for effect in self._stop_queries(slot)]

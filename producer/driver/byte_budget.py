@@ -1,10 +1,11 @@
-"""The bytes that all readers of a worker may hold together, from before they arrive.
+"""The bytes that all readers of a worker may hold together, reserved before they arrive.
 
-A reader asks for the bytes of a message when it knows the message's size, before it lets the
-message come (`take`); these are held until the worker releases them, after its commit.  If the
-decoded message is larger, the reader asks for the difference before it delivers it.  Not counted
-are the bytes that each stream receives ahead, and the copies that are made while a message is
-received and decoded; `benchmarks/results/producer.md` has a measurement.
+A reader asks for the bytes of a message when it knows the message's size, before it receives the
+message (`take`); they stay reserved until the worker releases them, after its commit.  If the
+decoded message is larger, the reader asks for the difference before it delivers it.
+
+Not counted are the bytes that each stream receives ahead, and the copies that are made while a
+message is received and decoded; `benchmarks/results/producer.md` has a measurement.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from tidegate.producer.ports import Signal, Tasks
 from tidegate.schemas.errors import invariant
 
 _SHARES_MAX = 64
-"""The most stream partitions that are beyond their share, and passed over, at a time."""
+"""How many stream partitions over their share may be passed over at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """Bytes that a reader of the stream partition `token` waits for; it holds `carried` already."""
+    """Bytes that a reader of the stream partition `token` waits for; it already holds `carried`."""
 
     token: str
     size: int
@@ -36,12 +37,12 @@ class _Account:
 
     taken: int = 0
     carried: int = 0
-    """Those of the taken bytes that its waiting readers hold."""
+    """The taken bytes that its waiting readers hold."""
     requests: int = 0
 
     @property
     def delivered(self) -> int:
-        """Bytes that no waiting reader holds: delivered ones, or soon to be."""
+        """Bytes that no waiting reader holds: delivered, or soon to be."""
         return self.taken - self.carried
 
 
@@ -67,18 +68,18 @@ class BudgetLine:
         self.bytes_max = bytes_max
         self.taken = 0
         self.carried = 0
-        """Those of the taken bytes that waiting readers hold."""
+        """The taken bytes that waiting readers hold."""
         self._line: deque[Request] = deque()
         self._accounts: dict[str, _Account] = {}
 
     @property
     def waiting(self) -> tuple[Request, ...]:
-        """The waiting requests, in the order of asking."""
+        """The waiting requests, in the order of arrival."""
         return tuple(self._line)
 
     @property
     def share(self) -> int:
-        """The bytes above which a stream partition is passed over by those that hold less."""
+        """The bytes above which a stream partition is passed over by others within their share."""
         return self.bytes_max // min(max(len(self._accounts), 1), _SHARES_MAX)
 
     def delivered(self, token: str) -> int:
@@ -95,7 +96,7 @@ class BudgetLine:
         self._line.append(request)
 
     def withdraw(self, request: Request) -> None:
-        """Remove a request that was not admitted from the line."""
+        """Remove a request from the line that was not admitted."""
         self._line.remove(request)
         self._forget(request)
 
@@ -109,7 +110,7 @@ class BudgetLine:
             self._settle(token, account)
 
     def admit(self) -> Request | None:
-        """Admit the next request, its bytes taken; None if nobody waits or the next has no room."""
+        """Admit the next request and take its bytes; None if there is none or it does not fit."""
         request = self._next()
         if request is None or not self.may_take(request.size):
             return None
@@ -129,7 +130,7 @@ class BudgetLine:
     # ------------------------------------------------------------ inside
 
     def _next(self) -> Request | None:
-        """Return the first within its share; if all are beyond theirs, the first."""
+        """Return the first request within its share; if there is none, the first request."""
         share = self.share
         for request in self._line:
             if self._accounts[request.token].delivered <= share:
@@ -172,7 +173,7 @@ class _Turn:
 class ByteBudget:
     """A shared number of bytes; tasks take, any thread may release.
 
-    `is_cancelled` is asked before a reader waits, at intervals, and after `wake`; `on_wait` is
+    `is_cancelled` is called before a reader waits, at intervals, and after `wake`; `on_wait` is
     called once, before a reader waits.
     """
 
@@ -185,7 +186,7 @@ class ByteBudget:
 
     @property
     def taken(self) -> int:
-        """The bytes that are held now."""
+        """The bytes that are taken now."""
         with self._lock:
             return self._line.taken
 
@@ -201,7 +202,7 @@ class ByteBudget:
         """Take bytes for a reader of the stream partition `token`; wait until it is its turn.
 
         `carried` are bytes that the caller has taken and not delivered.  Returns False, with
-        nothing taken, once `is_cancelled` holds.
+        nothing taken, once `is_cancelled` returns true.
         """
         if is_cancelled():
             return False
@@ -223,7 +224,7 @@ class ByteBudget:
             self._admit()
 
     def wake(self) -> None:
-        """Make the waiting readers that were cancelled leave the line."""
+        """Make cancelled waiting readers leave the line."""
         with self._lock:
             turns = tuple(self._turns.values())
         for turn in turns:
@@ -250,7 +251,7 @@ class ByteBudget:
                     return False
 
     def _admit(self) -> None:
-        """Admit all whose turn it is; the lock is held."""
+        """Admit all requests whose turn it is; the caller holds the lock."""
         while (request := self._line.admit()) is not None:
             turn = self._turns.pop(request)
             turn.is_admitted = True

@@ -1,8 +1,8 @@
-"""Carries out the effects of a worker's core, one at a time; nothing else does.
+"""Carries out the effects of a worker's core, one at a time.
 
 The effects of one call of the core are carried out in order.  The result of an effect is the next
 event for the core, after the effects of the same call.  As soon as one effect of a transaction
-failed, the remaining effects of that transaction are dropped, and the failure is the event.
+fails, the remaining effects of that transaction are dropped, and the failure is the event.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class EffectRunner:
     ) -> None:
         self.worker = worker
         self.held: set[int] = set()
-        """Slots that were assigned and not released, revoked or lost yet."""
+        """Assigned slots that are not yet released, revoked or lost."""
         self.stream_start: StreamStartFinder | None = None
         """The running search for the epoch's first record."""
         self.search_id = 0
@@ -60,7 +60,7 @@ class EffectRunner:
         self.is_stopped = False
         self.error: TidegateError | None = None
         self.leaves_group = False
-        """Whether the worker gives its place in the group up as it stops."""
+        """Whether the worker gives up its place in the group when it stops."""
         self._publisher = publisher
         self._membership: Membership | None = None
         self._open_reader = open_reader
@@ -103,7 +103,7 @@ class EffectRunner:
             pass
 
     def pass_on(self, event: on.Event) -> None:
-        """Pass an event to the core and queue its effects; the earlier ones must be done."""
+        """Pass an event to the core and queue its effects; all earlier effects must be done."""
         invariant(not self._effects, "an event before the effects of the last one", event=event)
         if isinstance(event, on.QueryEnded | on.QueryFailed):
             self._readers.pop(event.query_id, None)
@@ -116,7 +116,7 @@ class EffectRunner:
         self._effects.extend(effects)
 
     def run_next(self) -> bool:
-        """Carry out the next effect or pass the next event on; return whether there was one."""
+        """Carry out the next effect or pass on the next event; return whether there was one."""
         if self.is_stopped:
             return False
         if self._effects:
@@ -140,8 +140,10 @@ class EffectRunner:
             self._events.append(outcome)
 
     def _drop_transaction(self) -> None:
-        kept = [effect for effect in self._effects if not isinstance(effect, do.TransactionEffect)]
-        self._effects = deque(kept)
+        effects = [
+            effect for effect in self._effects if not isinstance(effect, do.TransactionEffect)
+        ]
+        self._effects = deque(effects)
 
     def _publish(self, effect: do.TransactionEffect) -> on.Event | None:
         match effect:
@@ -260,8 +262,8 @@ class EffectRunner:
         if left_out is None:
             return
         failure = outcome.failure
-        what = {} if failure is None else {"failure": failure.reason, "topic": failure.topic}
-        _log.warning("transaction not committed", reason=outcome.reason, **what, left_out=left_out)
+        cause = {} if failure is None else {"failure": failure.reason, "topic": failure.topic}
+        _log.warning("transaction not committed", reason=outcome.reason, **cause, left_out=left_out)
 
     def _note_step(self, step: str) -> None:
         if step != self._step:

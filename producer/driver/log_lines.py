@@ -13,7 +13,7 @@ from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 
 
 class LineRate:
-    """Admits `burst` lines, and one more for each interval that passes; counts those left out."""
+    """Admits `burst` lines, and one more after each interval; counts the lines left out."""
 
     def __init__(self, *, burst: int = 5, interval_us: int = 10 * US_PER_SECOND) -> None:
         self._burst = burst
@@ -23,7 +23,7 @@ class LineRate:
         self._left_out = 0
 
     def admit(self, now_us: int) -> int | None:
-        """Return how many lines were left out since the last one; None: leave this one out too."""
+        """Return the number of lines left out since the last one; None: leave this one out too."""
         spent_until_us = max(self._spent_until_us, now_us) + self._interval_us
         if spent_until_us > now_us + self._burst * self._interval_us:
             self._left_out += 1

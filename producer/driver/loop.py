@@ -1,8 +1,8 @@
 """The loop of one worker: carries events to its core and the core's effects to the ports.
 
-One thread does all of it, so that the core sees one order of events; readers share another, and
-only fill the inbox.  A rebalance arrives inside a poll of the group: revoked slots are committed
-before the poll returns.
+One thread does all of it, so that the core sees one order of events; readers share another thread,
+and only fill the inbox.  A rebalance arrives inside a poll of the group: revoked slots are
+committed before the poll returns.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _Output: TypeAlias = on.ReaderOutput | on.TableFound
 
 _IDLE_S = 0.02
 _GATHER_S = 0.003
-"""Between the first output that ends a wait and the taking of all that came: one wake-up of this
-thread and one round for each message cost a fifth of all CPU time where messages are small."""
+"""Pause between the first output that ends a wait and the removal of all outputs: one wake-up of
+this thread and one round for each message cost a fifth of all CPU time where messages are small."""
 _OUTPUTS_MAX = 10_000
 _JOINED_MAX = 100
-"""Outputs that are joined at most: the loop looks at the group between numbers of outputs."""
+"""Most outputs that are joined: the loop polls the group between batches of outputs."""
 
 
 class Inbox:
     """A queue from the readers and the translation to the loop; the byte budget bounds it.
 
-    Where the loop cannot keep up, records of one query that were delivered apart are taken as one:
-    the core then does once what it does for each output.  They never move past anything except
-    records of other queries, with which they have no order.
+    If the loop cannot keep up, separately delivered records of one query are joined: the core then
+    handles them once instead of once for each output.  They only move past records of other
+    queries, with which they have no order.
 
     `discard` is called with every output that is not taken before `close`, or comes after it.
     """
@@ -60,11 +60,11 @@ class Inbox:
         self._is_closed = False
         self._waiting: deque[_Output] = deque()
         self._joined: deque[_Output] = deque()
-        """The outputs that are taken first: all that waited at one moment."""
+        """The outputs to take first: all that waited at one moment."""
         self._changed = (threads or SystemThreads()).condition()
 
     def put(self, output: _Output) -> None:
-        """Append; does not block."""
+        """Append an output; does not block."""
         with self._changed:
             if not self._is_closed:
                 self._waiting.append(output)
@@ -90,7 +90,7 @@ class Inbox:
             return len(self) > 0
 
     def take(self) -> _Output | None:
-        """Return the oldest output, joined with later records of its query; None without one."""
+        """Return the oldest output, joined with later records of its query; None if none waits."""
         with self._changed:
             if not self._joined:
                 self._joined.extend(joined(self._waiting))
@@ -98,7 +98,7 @@ class Inbox:
             return self._joined.popleft() if self._joined else None
 
     def __len__(self) -> int:
-        """Return how many outputs wait."""
+        """Return the number of waiting outputs."""
         return len(self._joined) + len(self._waiting)
 
     def _has_any(self) -> bool:
@@ -174,18 +174,19 @@ class FleetWorker:
         self._revoke_patience_us = round(revoke_patience_s * US_PER_SECOND)
         self._requested: on.DrainRequested | None = None
         self._absent_in_search = 0
-        """The last search whose end was reported without a finding."""
+        """The last search whose end was reported without a result."""
         self._interruptions: dict[str, on.ReadInterrupted] = {}
-        """By resource: the last logged one, until reading recovers."""
+        """By resource: the last logged interruption, until reading recovers."""
 
     def attach(self, membership: Membership) -> None:
         """Set the worker's group membership, whose listener is this object."""
         self._runner.attach(membership)
 
     def request_drain(self, *, leaves_group: bool = False) -> None:
-        """Make `run` commit what was read and return; safe in a signal handler.
+        """Make `run` commit the read records and return; safe in a signal handler.
 
-        With `leaves_group` others get the worker's slots at once, and not after its session.
+        With `leaves_group` other workers get the worker's slots at once, not only after its session
+        has timed out.
         """
         self._requested = on.DrainRequested(leaves_group=leaves_group)
 
@@ -210,7 +211,7 @@ class FleetWorker:
         self._runner.membership.start()
 
     def step(self) -> bool:
-        """Do one round: the group and its slots, what readers delivered, the passing of time.
+        """Do one round: the group and its slots, the readers' output, the passing of time.
 
         Waits a moment for readers if nothing happened; blocks longer only inside a port and while
         revoked slots are committed.  Returns False once the worker has stopped.
@@ -234,17 +235,17 @@ class FleetWorker:
 
     @property
     def error(self) -> TidegateError | None:
-        """What stopped the worker; None while it works, and after a drain."""
+        """The error that stopped the worker; None while it works, and after a drain."""
         return self._runner.error
 
     def close(self, *, leaves_group: bool = False) -> None:
         """Stop the readers, end the membership, release the producer.
 
-        Slots still held are given up uncommitted, and what was read for them is dropped.  The
-        worker keeps its place in the group, unless `leaves_group` or its drain says otherwise.
+        Slots that are still held are given up uncommitted, and their read records are dropped.  The
+        worker keeps its place in the group, unless `leaves_group` or its drain demands otherwise.
         """
         leaves_group = leaves_group or self._runner.leaves_group
-        # One part that does not close must not keep the others open.
+        # One part that fails to close must not keep the others open.
         with ExitStack() as last_first:
             last_first.callback(self._publisher.close)
             last_first.callback(self._runner.membership.close, leaves_group=leaves_group)
@@ -258,7 +259,7 @@ class FleetWorker:
             self._release_budget([(output.token, output.size_bytes)])
 
     def _note_interruption(self, event: on.Event) -> None:
-        """Log what interrupts reading of a resource, once for as long as it stays the same."""
+        """Log an interruption of reading a resource, once while it stays the same."""
         if isinstance(event, on.ProgressRead):
             self._interruptions.clear()
         elif isinstance(event, on.ReadInterrupted):
@@ -282,7 +283,7 @@ class FleetWorker:
             runner.process(on.StreamStartAbsent(runner.search_id))
 
     def _read_inbox(self) -> None:
-        """Take everything that waits; wait a moment if there is nothing."""
+        """Take all waiting outputs; wait a moment if there are none."""
         if not len(self._inbox) and self._inbox.wait(_IDLE_S):
             self._clock.sleep(_GATHER_S)
         for _ in range(_OUTPUTS_MAX):
@@ -302,27 +303,27 @@ class FleetWorker:
         self._runner.process(on.SlotsAssigned(slots))
 
     def slots_revoked(self, slots: tuple[int, ...]) -> None:
-        """Commit and stop what belongs to the slots; return when they may be reassigned."""
+        """Commit and stop everything of the slots; return when they may be reassigned."""
         _log.info("slots revoked", slots=slots)
         runner = self._runner
-        held = tuple(slot for slot in slots if slot in runner.held)
-        if not held:
+        held_slots = tuple(slot for slot in slots if slot in runner.held)
+        if not held_slots:
             return
         give_up_at_us = self._clock.monotonic_us() + self._revoke_patience_us
-        runner.process(on.SlotsRevoked(held))
-        while runner.held.intersection(held) and not runner.is_stopped:
+        runner.process(on.SlotsRevoked(held_slots))
+        while runner.held.intersection(held_slots) and not runner.is_stopped:
             if self._clock.monotonic_us() > give_up_at_us:
-                runner.held.difference_update(held)
-                runner.process(on.SlotsLost(held))
+                runner.held.difference_update(held_slots)
+                runner.process(on.SlotsLost(held_slots))
                 return
             self._clock.sleep(_IDLE_S)
             runner.process(on.Ticked(has_read_inbox=False))
 
     def slots_lost(self, slots: tuple[int, ...]) -> None:
-        """Drop what belongs to the slots; others may own them already."""
+        """Drop everything of the slots; other workers may own them already."""
         runner = self._runner
-        held = tuple(slot for slot in slots if slot in runner.held)
-        runner.held.difference_update(held)
-        if held:
-            _log.warning("slots lost", slots=held)
-            runner.process(on.SlotsLost(held))
+        held_slots = tuple(slot for slot in slots if slot in runner.held)
+        runner.held.difference_update(held_slots)
+        if held_slots:
+            _log.warning("slots lost", slots=held_slots)
+            runner.process(on.SlotsLost(held_slots))

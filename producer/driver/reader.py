@@ -2,7 +2,7 @@
 
 Readers of a worker share a budget in bytes.  A message counts against it from before it is received
 until the worker releases it, after its commit: first with the bytes that decoding needs, then with
-the size of its records.  A reader that finds no room waits, and with it the stream.
+the size of its records.  A reader that finds no room waits, and its stream waits with it.
 
 A reader decides nothing: it delivers records in order, then exactly one end or one failure, and
 after `stop` nothing.  It reports when it waits for the budget or for a table's new schema, and when
@@ -45,8 +45,8 @@ class PartitionReader:
     """Reads one query to its end as one of `tasks`; implements `ports.Reader`.
 
     `deliver` is called from their thread and must not block.  The bytes of every delivered
-    `RecordsRead` have to be released once, at the budget.  With `tombstones` a DELETE needs room
-    for the one that follows it.
+    `RecordsRead` have to be released once, at the budget.  With `tombstones` a DELETE also needs
+    room for the tombstone after it.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class PartitionReader:
         self._is_paused = False
 
     def start(self) -> None:
-        """Start to read; called once."""
+        """Start reading; called once."""
         self._tasks.start(self._run, name=f"reader-{self._query_id}")
 
     def stop(self) -> None:
         """End the query; nothing is delivered afterwards.
 
-        The task ends a moment later, and what it holds is released then.
+        The task ends a moment later; the bytes that it holds are released then.
         """
         with self._delivering:
             self._is_stopped = True
@@ -113,7 +113,7 @@ class PartitionReader:
         return self._is_stopped
 
     async def _receive(self) -> Response | None:
-        """Return the next response, its bytes taken; None at the end, or once stopped."""
+        """Return the next response, with its bytes taken; None at the end, or once stopped."""
         size = await self._query.next_size()
         if size is None or (size and not await self._take(size)):
             return None
@@ -143,7 +143,7 @@ class PartitionReader:
             self._report(QueryResumed(self._token, self._query_id))
 
     async def _read(self, response: Response) -> None:
-        """Deliver one response's records; those before one that fails are delivered first."""
+        """Deliver one response's records; the records before a failing one are delivered first."""
         items: list[Item] = []
         unfinished = 0
         try:
@@ -176,17 +176,17 @@ class PartitionReader:
     async def _hand_over(self, items: list[Item], *, unfinished: int) -> None:
         """Deliver items with the bytes that they need; release the other bytes of decoding.
 
-        Waits until the budget has room if the items need more, and delivers nothing if the reader
-        is stopped meanwhile.
+        Waits until the budget has room if the items need more; delivers nothing if the reader is
+        stopped meanwhile.
         """
         size = sum(size_bytes(item, tombstones=self._tombstones) for item in items)
-        more = size + unfinished - self._held
-        if more > 0:
-            if not await self._take(more):
+        growth = size + unfinished - self._held
+        if growth > 0:
+            if not await self._take(growth):
                 return
             self._resume()
         else:
-            self._release(-more)
+            self._release(-growth)
         self._held = unfinished
         if items:
             self._report(RecordsRead(self._token, self._query_id, items, size), size=size)
@@ -208,11 +208,11 @@ def size_bytes(item: Item, *, tombstones: bool = False) -> int:
     """
     match item:
         case PublishableRecord():
-            held = (
+            messages = (
                 len(message.key) + len(message.value) + len(message.order_key)
                 for message in item.messages
             )
-            size = _ITEM_OVERHEAD_BYTES + sum(_MESSAGE_OVERHEAD_BYTES + size for size in held)
+            size = _ITEM_OVERHEAD_BYTES + sum(_MESSAGE_OVERHEAD_BYTES + size for size in messages)
             if tombstones:
                 deletes = (message for message in item.messages if message.mod == MOD_DELETE)
                 size += sum(_MESSAGE_OVERHEAD_BYTES + len(message.key) for message in deletes)

@@ -1,9 +1,9 @@
 """Clocks, conditions and tasks of the operating system (`runtime_ports`).
 
-An open query is a task and costs no thread.  Readers run through the port `Tasks`, and the loop
-waits through `Threads` and `Condition`, so that the simulation may schedule them itself.  A task
-gives way only where it awaits; calls that may block run beside it (`in_thread`).  The loop never
-holds a lock while it calls another port.
+An open query is a task and needs no thread.  Readers run through the port `Tasks`, and the loop
+waits through `Threads` and `Condition`, so that the simulation can schedule them itself.  A task
+yields only where it awaits; calls that may block run in another thread (`in_thread`).  The loop
+never holds a lock while it calls another port.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _T = TypeVar("_T")
 _Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"
 
 _BLOCKING_MAX = 4
-"""Calls that block at a time; those of one table wait for each other anyway."""
+"""Number of concurrent calls that block; calls for one table wait for each other anyway."""
 _END_PATIENCE_S = 5.0
 
 
 class TaskThread:
     """Tasks on an asyncio loop in a daemon thread, which starts with the first task.
 
-    `close` ends it; a call that still blocks then goes on in its daemon thread, without effect.
+    `close` ends it; a call that is still blocked continues in its daemon thread, without effect.
     """
 
     def __init__(self, *, name: str = "readers") -> None:
@@ -74,7 +74,7 @@ class TaskThread:
         self._blocking = asyncio.Semaphore(_BLOCKING_MAX)
 
     def start(self, run: _Run[None], *, name: str) -> None:
-        """Start a task; one that is started after `close` never runs."""
+        """Start a task; a task that is started after `close` never runs."""
         with suppress(RuntimeError):  # closed
             self._running().call_soon_threadsafe(self._create, run, name)
 
@@ -105,11 +105,11 @@ class TaskThread:
             return await outcome
 
     def run(self, run: _Run[_T]) -> _T:
-        """Run one task and block until it ends; not for the thread of the tasks itself."""
+        """Run one task and block until it ends; not from the thread of the tasks."""
         return asyncio.run_coroutine_threadsafe(run(), self._running()).result()
 
     def close(self) -> None:
-        """Cancel all tasks and end the thread; blocks for seconds at most."""
+        """Cancel all tasks and end the thread; blocks for at most some seconds."""
         with self._lock:
             if self._is_closed:
                 return

@@ -1,7 +1,8 @@
-"""Lookups of schemas outside of the worker's loop, which no registry may hold up.
+"""Look-ups of schemas outside of the worker's loop, so that no registry blocks the loop.
 
-A registry may take a minute to answer, or ask for a pause (`Retry-After`).  A member of the group
-that waits for it in its loop polls too late: it releases no slot, and is removed in the end.
+A registry may take a minute to answer, or ask for a pause (`Retry-After`).  If a member of the
+group waited for it in its loop, it would poll too late: it would release no slot and be removed
+from the group.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _log = structlog.get_logger()
 
 
 class SchemaLookups:
-    """Schemas of a registry by id, each asked for on its own thread; thread-safe.
+    """Schemas of a registry by id, each looked up in its own thread; thread-safe.
 
-    `schema_of` may block, and raises what `schema` raises.
+    `schema_of` may block, and raises the errors of `schema`.
     """
 
     def __init__(
@@ -37,34 +38,34 @@ class SchemaLookups:
         self._clock_s = clock_s
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._asked: set[int] = set()
+        self._requested: set[int] = set()
         self._answers: dict[int, Mapping[str, Any] | Exception] = {}
 
     def has_answer(self, schema_id: int) -> bool:
-        """Whether `schema` returns or raises at once; begins to ask if it does not.  Never blocks.
+        """Whether `schema` returns or raises at once; starts a look-up if it does not.
 
-        A failed request is repeated for five minutes if its error may pass.
+        Never blocks.  A failed look-up is repeated for five minutes if its error may pass.
         """
         with self._lock:
             if schema_id in self._answers:
                 return True
-            if schema_id not in self._asked:
-                self._asked.add(schema_id)
+            if schema_id not in self._requested:
+                self._requested.add(schema_id)
                 threading.Thread(
                     target=self._ask, args=(schema_id,), name=f"schema-{schema_id}", daemon=True
                 ).start()
         return False
 
     def schema(self, schema_id: int) -> Mapping[str, Any]:
-        """Return the schema of an id for which there is an answer.
+        """Return the schema of an id whose look-up has ended.
 
-        Raises what looking it up raised; an error is raised once, then it is asked for again.
+        Raises the error of the look-up once; then the schema is looked up again.
         """
         with self._lock:
             answer = self._answers[schema_id]
             if isinstance(answer, Exception):
                 del self._answers[schema_id]
-                self._asked.discard(schema_id)
+                self._requested.discard(schema_id)
                 raise answer
         return answer
 

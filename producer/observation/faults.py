@@ -1,8 +1,8 @@
-"""The faults that a worker retries: which, how often, first and last, and what to do.
+"""The faults that a worker retries: their kinds, counts, first and last times, and remedies.
 
-They are in no record, since nothing follows from them for other processes; the worker serves them
-as `/errors`.  Equal faults of one object share an entry.  When the list is full, the entry that was
-seen longest ago is dropped, and counted.
+They are not recorded in Kafka, because other processes do not depend on them; the worker serves
+them as `/errors`.  Equal faults of one object share an entry.  When the list is full, the entry
+that was seen least recently is dropped, and counted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tidegate.producer.core.events import (
 from tidegate.producer.errors import QueryError
 
 ERRORS_PATH = "/errors"
-"""Where a worker serves its list."""
+"""The path under which a worker serves its list."""
 
 _ENTRIES_MAX = 200
 _TEXT_MAX = 500
 
 IN_THE_LOG = "the worker's log has the text"
-"""Replaces the text of an error, unless a setting lets it be shown."""
+"""Replaces the text of an error, unless a setting allows it to be shown."""
 
 _QUERY = (
     "Nothing if it passes: the query is repeated from where it was. If it goes on, look at "
@@ -63,7 +63,7 @@ class RetriedFault:
     """A fault of one object."""
 
     error: str
-    """The class of the error, or what happened; with gRPC's code where there is one."""
+    """The class of the error, or the event; with gRPC's code if there is one."""
     subject: str
     """The stream partition or the topic; empty for the worker as a whole."""
     count: int
@@ -73,7 +73,7 @@ class RetriedFault:
     text: str
     """The newest text."""
     remedy: str
-    """What to do about it."""
+    """What the operator should do about it."""
 
 
 class RetriedFaults:
@@ -111,7 +111,7 @@ class RetriedFaults:
 
 
 def faults_of_json(text: str) -> tuple[tuple[RetriedFault, ...], int]:
-    """Return the faults that `as_json` wrote, and how many entries were dropped.
+    """Parse the output of `as_json`: the faults, and the number of entries that were dropped.
 
     Raises ValueError, KeyError and TypeError for anything else.
     """
@@ -138,7 +138,7 @@ def note_event(
 ) -> None:
     """Count an event if it is a fault that is retried.
 
-    Without details nothing is noted that a service or a source has written: it may hold rows.
+    Without details, no text of a service or a source is noted, because it may hold rows.
     """
     match event:
         case QueryFailed() if event.error.retriable:
@@ -165,7 +165,7 @@ def note_event(
 
 
 def note_silent(faults: RetriedFaults, noticed: Iterable[tuple[str, str]], *, at_us: int) -> None:
-    """Count faults that the core has noticed without an event: pairs of `Counters.noticed`."""
+    """Count faults that the core has counted without an event: pairs of `Counters.noticed`."""
     for name, token in noticed:
         error, text, remedy = _SILENT[name]
         faults.note(error, token, text=text, remedy=remedy, at_us=at_us)

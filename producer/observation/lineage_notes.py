@@ -1,4 +1,4 @@
-"""Tells OpenLineage which tables a worker reads and which topics it publishes to."""
+"""Reports to OpenLineage which tables a worker reads and which topics it publishes to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INTERVAL_S = 1.0
 
 
 class LineageNotes:
-    """Called after every event of one worker; it looks about once a second."""
+    """Called after every event of one worker; checks about once a second."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class LineageNotes:
         source_of: Callable[[str], tuple[str, str]],
         kafka: str,
     ) -> None:
-        """Take the known tables, namespace and name of a table's source, and that of topics."""
+        """`encodings` returns the known tables, `source_of` a table's namespace and name."""
         self._lineage = lineage
         self._encodings = encodings
         self._source_of = source_of
@@ -33,7 +33,7 @@ class LineageNotes:
         self._due_at = 0.0
 
     def __call__(self, event: Event, worker: Worker) -> None:
-        """Note what was published since the last look."""
+        """Report what was published since the last check."""
         if not isinstance(event, Ticked) or time.monotonic() < self._due_at:
             return
         self._due_at = time.monotonic() + _INTERVAL_S
@@ -50,12 +50,17 @@ class LineageNotes:
 
     def _datasets(self, encodings: Sequence[TableEncoding]) -> Datasets:
         fields = {
-            one.topic: tuple((column.name, column.type.text) for column in one.table.columns)
-            for one in encodings
+            encoding.topic: tuple(
+                (column.name, column.type.text) for column in encoding.table.columns
+            )
+            for encoding in encodings
         }
-        inputs = (Dataset(*self._source_of(one.table.name), fields[one.topic]) for one in encodings)
+        inputs = (
+            Dataset(*self._source_of(encoding.table.name), fields[encoding.topic])
+            for encoding in encodings
+        )
         outputs = (
-            Dataset(self._kafka, one.topic, fields[one.topic], rows_of=one.topic)
-            for one in encodings
+            Dataset(self._kafka, encoding.topic, fields[encoding.topic], rows_of=encoding.topic)
+            for encoding in encodings
         )
         return tuple(inputs), tuple(outputs)

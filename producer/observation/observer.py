@@ -1,4 +1,4 @@
-"""What a worker does, as metrics and health; it observes and changes nothing."""
+"""A worker's metrics and health; only observes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Observer:
         faults: RetriedFaults | None = None,
         shows_details: bool = False,
     ) -> None:
-        """Start with nothing counted; `retention_us` is how long the stream keeps changes.
+        """Start with all counts at 0; `retention_us` is how long the stream keeps changes.
 
         `files` are the figures of a source of files; `faults` gets the retried faults.
         `shows_details`: whether the metrics port shows texts of errors.
@@ -91,7 +91,7 @@ class Observer:
         self._gauges_due_at = 0.0
 
     def __call__(self, event: Event, worker: Worker) -> None:
-        """Count what an event brought; set the gauges about once a second."""
+        """Count an event; set the gauges about once a second."""
         self._health.step()
         at_us = time.time_ns() // 1_000
         note_event(self._faults, event, at_us=at_us, with_details=self._shows_details)
@@ -99,7 +99,8 @@ class Observer:
             self._measure(worker.counters.first_commits_us, at_us)
         match event:
             case SlotsAssigned():
-                # Also without slots: more workers than slots are idle, and ready to take over.
+                # Also without slots: workers beyond the number of slots are idle, and ready to take
+                # over.
                 self._health.set_ready()
             case SlotsLost():
                 self._health.set_not_ready("slots lost: rejoining the group")
@@ -119,7 +120,7 @@ class Observer:
                 pass
 
     def _measure(self, first_commits_us: deque[int], at_us: int) -> None:
-        """Count how long the changes of a committed transaction were on their way."""
+        """Measure the delay of the changes of a committed transaction."""
         for commit_us in first_commits_us:
             self._metrics.observe("commit_to_kafka_seconds", (at_us - commit_us) / US_PER_SECOND)
         first_commits_us.clear()
@@ -166,7 +167,7 @@ class Observer:
         self._metrics.set("retention_headroom_seconds", headroom_us / US_PER_SECOND)
 
     def _count(self, metrics: Mapping[str, CounterName], counts: Mapping[str, int]) -> None:
-        """Add to counters by how much counts have risen."""
+        """Add the increases of counts to counters."""
         for name, metric in metrics.items():
             increase = counts.get(name, 0) - self._counted.get(metric, 0)
             self._counted[metric] = counts.get(name, 0)
@@ -208,8 +209,9 @@ class Observer:
 
 
 def _parked_keys(worker: Worker) -> int:
-    """Return how many keys the owned stream partitions park, each counted once."""
-    # Nearly all of them have none, and share one empty set: a union over all would be slow.
+    """Return the number of keys that the owned stream partitions park, each counted once."""
+    # Nearly all of them have no parked key, and share one empty set: a union over all would be
+    # slow.
     sets = {
         partition.published_parked.keys
         for slot in worker.slots.values()
