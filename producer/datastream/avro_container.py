@@ -1,14 +1,14 @@
 """Records of an Avro container file, one block in memory at a time.
 
-The frames of blocks are read here and not by fastavro, whose builds differ: without its compiled
+This module, not fastavro, reads the frames of blocks, whose builds differ: without its compiled
 part it accepts a file that ends within the count of a block, and its errors name no record.  A file
-that is cut exactly between two blocks is a valid, shorter file of Avro, which nothing in it shows.
+that is cut exactly between two blocks is a valid, shorter Avro file; nothing in it shows the cut.
 
-Every principal that may write to the bucket decides what its files hold (`file_limits`).  fastavro
+Every principal that may write to the bucket decides what its files hold (`file_limits`). fastavro
 has no limits: it reads nothing for a null, so an array of nulls may have any number of items, and
 it recurses for each type within a type.  So schemas are checked first, and types that contain
-themselves are read by its Python part, where too deep a value is an error and not the end of the
-process.
+themselves are read by its Python part, in which a value that is nested too deeply is an error and
+does not end the process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from io import BytesIO
 from typing import Any, BinaryIO, TypeAlias
 
 import fastavro
-from fastavro import _read_py  # what fastavro itself uses where it is not compiled
+from fastavro import _read_py  # the reader that fastavro itself uses where it is not compiled
 
 from tidegate.producer.datastream.errors import FileCutShort, FileDamaged, Position, WrongSchema
 from tidegate.producer.datastream.file_limits import (
@@ -51,14 +51,14 @@ class _Facts:
     """The memory of a type's values beyond their bytes."""
 
     empty: int
-    """Values within it, or it itself, that have no bytes."""
+    """Number of values without bytes in it, including itself."""
     depth: int
 
 
 def contains_itself(schema: Any) -> bool:
-    """Whether a type of a parsed schema contains itself, so that its values may be of any depth.
+    """Whether a type of a parsed schema contains itself, so that its values may have any depth.
 
-    Raises ValueError for a schema that lets few bytes become many values, and for one that is too
+    Raises ValueError for a schema with which few bytes become many values, and for one that is too
     deep.
     """
     types = _Types()
@@ -67,12 +67,12 @@ def contains_itself(schema: Any) -> bool:
 
 
 class _Types:
-    """The types of a schema; each named one is looked at once."""
+    """The types of a schema; each named one is examined once."""
 
     def __init__(self) -> None:
         self.is_recursive = False
         self._named: dict[str, _Facts | None] = {}
-        """None: the type is being looked at, so a reference to it is within it."""
+        """None while the type is being examined: then a reference to it is inside it."""
 
     def facts(self, schema: Any, depth: int) -> _Facts:
         if depth > DEPTH_MAX:
@@ -100,24 +100,24 @@ class _Types:
             case "record" | "error":
                 name = str(schema.get("name"))
                 self._named[name] = None
-                fields = [self.facts(one["type"], depth + 1) for one in schema["fields"]]
-                empty = sum(one.empty for one in fields) if fields else 1
+                fields = [self.facts(member["type"], depth + 1) for member in schema["fields"]]
+                empty = sum(member.empty for member in fields) if fields else 1
                 if empty > _EMPTY_MAX:
                     raise ValueError(f"a record has more than {_EMPTY_MAX} fields without bytes")
-                found = self._named[name] = _within(empty, fields)
-                return found
+                facts = self._named[name] = _within(empty, fields)
+                return facts
             case "array" | "map" as kind:
                 items = self.facts(schema["items" if kind == "array" else "values"], depth + 1)
                 if items.empty:
                     raise ValueError(f"the items of a type {kind} have parts without bytes")
                 return _within(0, [items])
             case "enum" | "fixed" as kind:
-                found = _Facts(int(kind == "fixed" and not schema.get("size")), 0)
-                self._named[str(schema.get("name"))] = found
-                return found
+                facts = _Facts(int(kind == "fixed" and not schema.get("size")), 0)
+                self._named[str(schema.get("name"))] = facts
+                return facts
             case inner:
-                found = self.facts(inner, depth + 1)
-                return _within(found.empty, [found])
+                facts = self.facts(inner, depth + 1)
+                return _within(facts.empty, [facts])
 
 
 def _within(empty: int, parts: list[_Facts]) -> _Facts:
@@ -133,19 +133,19 @@ _Codec: TypeAlias = "Callable[[bytes], Iterator[bytes | LargeRead]]"
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _XZ_BYTES_MAX = 72 << 20
-"""The memory that decompressing may take: the dictionary of the largest preset has 64 MiB."""
+"""The memory that decompression may take: the dictionary of the largest preset has 64 MiB."""
 _DAMAGE = (
     EOFError, IndexError, KeyError, LookupError, MemoryError, OverflowError, RecursionError,
     TypeError, ValueError, struct.error,
 )  # fmt: skip
-"""Errors of fastavro on bytes that are not of the schema."""
+"""Errors of fastavro on bytes that do not match the schema."""
 
 
 class AvroContainer:
-    """One file, from its first byte; `schema` is the writer's, and iterating yields the records.
+    """One file, from its first byte; `schema` is the writer's, and iteration yields the records.
 
-    Values are what logical types are made of.  `held_bytes` are those of the block that is being
-    read.  Raises FileCutShort, FileDamaged and WrongSchema.
+    Values have the underlying types of logical types.  `held_bytes` are the bytes of the block that
+    is being read.  Raises FileCutShort, FileDamaged and WrongSchema.
     """
 
     def __init__(self, stream: BinaryIO, file: str) -> None:
@@ -175,12 +175,12 @@ class AvroContainer:
         self._read: Callable[[Any, Any, Any], Any] = reader.schemaless_reader
 
     def __iter__(self) -> Iterator[tuple[int, Any] | LargeRead]:
-        """Yield each record with its number, from 1, and what announces a large read before it."""
+        """Yield each record with its number, from 1, and before a large read its announcement."""
         empty = 0
         while (first := self._stream.read(1)) != b"":
             count = self._long(first)
             size = self._long()
-            # Every record has a byte at least, as no event is empty.
+            # Every record has at least one byte, because no event is empty.
             if not 0 <= size <= BLOCK_BYTES_MAX or count < 0:
                 raise self._damaged(f"a block of {count} records and {size} bytes")
             empty = 0 if count else empty + 1
@@ -208,7 +208,7 @@ class AvroContainer:
         return Position(self._file, self._record)
 
     def _records(self, block: bytes, count: int) -> Iterator[tuple[int, Any]]:
-        # Each value has a byte at least: a small block cannot have too many.
+        # Each value has at least one byte: a small block cannot have too many.
         data = MeteredBytes(block) if len(block) > ITEMS_MAX else BytesIO(block)
         for _ in range(count):
             self._record += 1
@@ -230,7 +230,7 @@ class AvroContainer:
         left = HEAD_BYTES_MAX
         while (count := self._long()) != 0:
             if count < 0:
-                self._long()  # the size of the entries, which nothing needs
+                self._long()  # the size of the entries, which is not needed
             for _ in range(abs(count)):
                 parts = []
                 for _ in range(2):
@@ -246,10 +246,10 @@ class AvroContainer:
     def _codec_of(self, metadata: dict[str, bytes]) -> _Codec:
         name = metadata.get("avro.codec", b"null").decode(errors="replace")
         if name not in _CODECS:
-            known = ", ".join(sorted(_CODECS))
+            codecs = ", ".join(sorted(_CODECS))
             raise WrongSchema.at(
                 self._position,
-                f"the file is compressed with {name[:20]!r}, which is not one of {known}",
+                f"the file is compressed with {name[:20]!r}, which is not one of {codecs}",
             )
         return _CODECS[name]
 

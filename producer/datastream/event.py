@@ -1,7 +1,7 @@
 """One event of Datastream: a row of a source as it was after a change, or before its deletion.
 
 `parse_event` takes the record of an Avro or a JSON file; both give equal events, except for the
-values of the payload, which are the file's (a timestamp is a number in Avro, a text in JSON).
+values of the payload, which have the file's form (a timestamp is a number in Avro, a text in JSON).
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class ChangeType(StrEnum):
     INSERT = "INSERT"
     UPDATE = "UPDATE"
     UPDATE_INSERT = "UPDATE-INSERT"
-    """An UPDATE; where it changed the key, the half with the new row."""
+    """An UPDATE; if it changed the key, its half with the new row."""
     UPDATE_DELETE = "UPDATE-DELETE"
     """The half of an UPDATE of the key that removes the row of the old key."""
     DELETE = "DELETE"
 
     @property
     def is_deletion(self) -> bool:
-        """Whether no row of the event's key is left."""
+        """Whether no row of the event's key remains."""
         return self in (ChangeType.DELETE, ChangeType.UPDATE_DELETE)
 
 
@@ -89,9 +89,9 @@ class Event:
     source_timestamp_us: int
     sort_keys: SortKeys | None
     metadata: SourceMetadata
-    """With the fields that only `sort_keys` have."""
+    """Including fields that only `sort_keys` have."""
     payload: Mapping[str, Any]
-    """The whole row; of a deletion the row that was deleted."""
+    """The whole row; for a deletion, the deleted row."""
     change_type: ChangeType
     is_deleted: bool
     order_key: bytes
@@ -107,27 +107,33 @@ class Event:
 def parse_event(
     record: Mapping[str, Any], position: Position, *, columns: Collection[str] | None = None
 ) -> Event:
-    """Return the event of a record; `columns` are those of the file's schema, if it has one.
+    """Return the event of a record; `columns` are the file schema's, if it has one.
 
     Raises one of the errors in `errors`, with the position in it.
     """
-    of = RecordFields(record, position)
-    method = _method(of, record.get("source_metadata"), position)
+    fields = RecordFields(record, position)
+    method = _method(fields, record.get("source_metadata"), position)
     source_timestamp_us = _instant_us(record, "source_timestamp", position)
     sort_keys = _sort_keys(record, position)
-    given = metadata_of(method.source, of.read(read_record, "source_metadata"), position)
-    metadata = completed(
-        sort_keys, method, given, source_timestamp_us=source_timestamp_us, position=position
+    written_metadata = metadata_of(
+        method.source, fields.read(read_record, "source_metadata"), position
     )
-    payload = of.read(read_record, "payload")
+    metadata = completed(
+        sort_keys,
+        method,
+        written_metadata,
+        source_timestamp_us=source_timestamp_us,
+        position=position,
+    )
+    payload = fields.read(read_record, "payload")
     change_type = _change_type(method, metadata, position)
     _require_key(metadata.key_columns, payload if columns is None else columns, position)
     return Event(
-        stream_name=of.read(read_needed_text, "stream_name"),
+        stream_name=fields.read(read_needed_text, "stream_name"),
         read_method=method,
-        object=of.read(read_needed_text, "object"),
-        schema_key=of.read(read_text, "schema_key") or "",
-        uuid=of.read(read_needed_text, "uuid"),
+        object=fields.read(read_needed_text, "object"),
+        schema_key=fields.read(read_text, "schema_key") or "",
+        uuid=fields.read(read_needed_text, "uuid"),
         read_timestamp_us=_instant_us(record, "read_timestamp", position),
         source_timestamp_us=source_timestamp_us,
         sort_keys=sort_keys,
@@ -142,8 +148,8 @@ def parse_event(
     )
 
 
-def _method(of: RecordFields, metadata: Any, position: Position) -> ReadMethod:
-    text = of.read(read_needed_text, "read_method")
+def _method(fields: RecordFields, metadata: Any, position: Position) -> ReadMethod:
+    text = fields.read(read_needed_text, "read_method")
     method = read_method_of(text, metadata if isinstance(metadata, Mapping) else ())
     if method is None:
         raise UnknownReadMethod.at(
@@ -155,7 +161,7 @@ def _method(of: RecordFields, metadata: Any, position: Position) -> ReadMethod:
 def _change_type(method: ReadMethod, metadata: SourceMetadata, position: Position) -> ChangeType:
     """Return the change type, which `is_deleted` must not contradict.
 
-    Old files say of a backfilled row neither of the two: it is there, so it counts as inserted.
+    Old files have neither for a backfilled row: it exists, so it counts as inserted.
     """
     if metadata.change_type is None:
         if method.kind is ReadKind.CDC:
@@ -198,8 +204,8 @@ def _sort_keys(record: Mapping[str, Any], position: Position) -> SortKeys | None
 def _instant_us(record: Mapping[str, Any], name: str, position: Position) -> int:
     """Return a timestamp in microseconds: milliseconds in Avro, text in UTC in JSON.
 
-    Texts have a zone or none, and a `T` or a space before the time; all of them are in UTC.  They
-    may be the digits of milliseconds too, as the page describes the field.
+    Texts may have a zone, and a `T` or a space before the time; all of them are in UTC. They may
+    also be the digits of milliseconds, as documented for the field.
     """
     value = record.get(name)
     if isinstance(value, str) and _MILLISECONDS.fullmatch(value):

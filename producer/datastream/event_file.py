@@ -1,6 +1,6 @@
 """The events of one file in Avro or JSON lines, plain or gzip.
 
-The format is recognised by the first bytes: names of copied files say little.
+The format is recognised by the first bytes, because names of copied files are unreliable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidegate.producer.datastream.file_limits import (
 )
 from tidegate.producer.datastream.unified_types import PayloadField, named_types, payload_fields
 
-# Matches from any quote on, without a way back: the time is linear whatever the line is.
+# Matches from any quote on, without backtracking, so the time is linear for every line.
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -45,8 +45,8 @@ def json_lines(stream: BinaryIO, file: str) -> Iterator[tuple[int, Any] | LargeR
     """Yield each line's object with the line's number, from 1; empty lines are skipped.
 
     A long line is announced before the rest of it is read.  Numbers keep all their digits.  An
-    object with half a surrogate pair, which has no text, comes as InvalidEvent.  Raises
-    FileDamaged, and FileCutShort for a last line without an end that is not JSON.
+    object with half a surrogate pair, which cannot be encoded, is yielded as InvalidEvent.  Raises
+    FileDamaged, and FileCutShort for an incomplete last line that is not JSON.
     """
     number = empty = 0
     while line := stream.readline(LARGE_BYTES + 1):
@@ -82,7 +82,7 @@ def json_lines(stream: BinaryIO, file: str) -> Iterator[tuple[int, Any] | LargeR
 
 
 def _require_few_items(line: bytes) -> None:
-    """Raise BeyondLimit for more values than an event may have: each takes far more than its bytes.
+    """Raise BeyondLimit for more values than an event may have: each needs much memory.
 
     Characters within texts that look like beginnings of values do not count.
     """
@@ -120,9 +120,9 @@ _GZIP = b"\x1f\x8b"
 class EventFile:
     """One file; iterating it once yields its events, with at most one block or line in memory.
 
-    `fields` are those of its rows as the file's schema has them; None for JSON, which has none.
-    Raises the errors of `errors`, each with the file's name and a record.  `stream` must be able to
-    seek, and is the caller's to close.
+    `fields` are its rows' fields in the file's schema; None for JSON. Raises the errors of
+    `errors`, each with the file's name and a record.  `stream` must be able to seek; the caller
+    closes it.
     """
 
     def __init__(self, name: str, stream: BinaryIO) -> None:
@@ -144,7 +144,7 @@ class EventFile:
         return 0 if self._container is None else self._container.held_bytes
 
     def each(self) -> Iterator[Event | DatastreamError | LargeRead]:
-        """Yield each event, or its error; raise an error that concerns the rest of the file.
+        """Yield each event, or its error; raise an error that affects the rest of the file.
 
         The announcement of a large read comes before the event, or before its error.
         """
@@ -202,13 +202,13 @@ class EventFile:
         return item
 
     def _translated(self, error: Exception) -> DatastreamError:
-        """Return the error of this project for one of gzip's."""
+        """Return Tidegate's error for one of gzip's."""
         if isinstance(error, EOFError):
             return FileCutShort.at(self._last, "the file's gzip compression ends too early")
         return FileDamaged.at(self._last, f"the file's gzip compression is damaged: {error}")
 
     def _fields_of(self, schema: Any) -> list[PayloadField]:
-        """Return the fields of the payload; raises WrongSchema for one that no event has."""
+        """Return the fields of the payload; raises WrongSchema for a schema that no event has."""
         head = Position(self.name, 0)
         if not isinstance(schema, Mapping) or schema.get("type") != "record":
             raise WrongSchema.at(head, "the file's schema is not a record")
@@ -223,7 +223,7 @@ class EventFile:
 
 
 def _head(stream: BinaryIO, size: int) -> bytes:
-    """Return the first bytes, and go back to the start."""
+    """Return the first bytes, and seek back to the start."""
     head = stream.read(size)
     stream.seek(0)
     return head

@@ -1,13 +1,13 @@
 """The memory of one object's events: release times that grow with the source's order, and uuids.
 
-An event's `source_timestamp` does not grow with the order of some sources: it is the time of a
-statement and not of its commit.  Readers release by time and sort within a release, so each event
-gets a time between those of its neighbours in the order, as near to `source_timestamp` as possible.
-Times before the earliest open one are forgotten.
+In some sources an event's `source_timestamp` does not grow with the order: it is the time of a
+statement, not of its commit.  Readers release by time and sort within a release, so each event gets
+a time between those of its neighbours in the order, as close to `source_timestamp` as possible.
+Times before the earliest open one are dropped.
 
-Memory is bounded: of too many events the lower half by order is forgotten.  Later ones go on as
-before, since the highest of the forgotten ones is kept; the place of an event among them is closed,
-so that it is late, whatever its time.
+Memory is bounded: of too many events the lower half by order is dropped.  Later events are not
+affected, because the highest dropped one is kept; an event whose place is among the dropped ones is
+late, whatever its time.
 
 Datastream delivers an event at least once, copies within minutes.  The uuids of each file are kept
 until the file leaves the position, and read again with it after a restart.  Pure.
@@ -23,16 +23,16 @@ KEPT_MAX = 200_000
 
 
 class EventTimes:
-    """The release times that were given to events, by order key."""
+    """The release times assigned to events, by order key."""
 
     def __init__(self, kept_max: int = KEPT_MAX) -> None:
-        """`kept_max`: of how many events with open times the places are known."""
+        """`kept_max` is the number of events with open times whose places are kept."""
         self._kept_max = kept_max
-        self._given: list[tuple[bytes, int]] = []
+        self._times: list[tuple[bytes, int]] = []
         """Sorted by both: times never fall while keys grow."""
         self._floor: tuple[bytes, int] | None = None
-        """The highest of those that were forgotten although their times are open: no key that is
-        kept is below it, and no time."""
+        """The highest of the entries that were dropped although their times are open: no kept key
+        or time is below it."""
         self._earliest_us = 0
 
     def time_of(
@@ -40,9 +40,9 @@ class EventTimes:
     ) -> tuple[int, bool]:
         """Return the release time of an event, and whether the event is late.
 
-        It is at least `earliest_us`, the first time that is open, and at most `latest_us` if that
-        is open.  `earliest_us` never falls.  A late event belongs before the open times: it has a
-        time before them, or a place among events that were forgotten.
+        It is at least `earliest_us`, the first open time, and at most `latest_us` if that is open.
+        `earliest_us` never falls.  A late event belongs before the open times: it has a time before
+        them, or a place among dropped events.
         """
         self._forget(earliest_us)
         is_late = source_us < earliest_us
@@ -54,39 +54,39 @@ class EventTimes:
             if order_key == floor_key:
                 return floor_us, is_late
             lowest_us = floor_us
-        place = bisect_left(self._given, (order_key, -1))
-        if place < len(self._given) and self._given[place][0] == order_key:
-            return self._given[place][1], is_late
+        place = bisect_left(self._times, (order_key, -1))
+        if place < len(self._times) and self._times[place][0] == order_key:
+            return self._times[place][1], is_late
         if place:
-            lowest_us = self._given[place - 1][1]
+            lowest_us = self._times[place - 1][1]
         time_us = max(min(source_us, latest_us), lowest_us, earliest_us)
-        if place < len(self._given):
-            time_us = min(time_us, self._given[place][1])
-        self._given.insert(place, (order_key, time_us))
-        if len(self._given) > self._kept_max:
+        if place < len(self._times):
+            time_us = min(time_us, self._times[place][1])
+        self._times.insert(place, (order_key, time_us))
+        if len(self._times) > self._kept_max:
             self._forget_half()
         return time_us, is_late
 
     def _forget(self, earliest_us: int) -> None:
-        """Drop those before the earliest time: a new one before them gets that time anyway."""
+        """Drop entries before the earliest time: a new one before them gets that time anyway."""
         if earliest_us > self._earliest_us:
             self._earliest_us = earliest_us
-            first = bisect_left(self._given, earliest_us, key=lambda given: given[1])
-            del self._given[:first]
+            first = bisect_left(self._times, earliest_us, key=lambda entry: entry[1])
+            del self._times[:first]
             if self._floor is not None and self._floor[1] < earliest_us:
                 self._floor = None
 
     def _forget_half(self) -> None:
-        """Drop the lower half, but for its highest one."""
-        count = (len(self._given) + 1) // 2
-        self._floor = self._given[count - 1]
-        del self._given[:count]
+        """Drop the lower half, except its highest entry."""
+        count = (len(self._times) + 1) // 2
+        self._floor = self._times[count - 1]
+        del self._times[:count]
 
 
 class SeenUuids:
-    """Hashes of the uuids of files, up to `uuids_max`: the oldest file's are forgotten first.
+    """Hashes of the uuids of files, up to `uuids_max`: the oldest file's are dropped first.
 
-    A hash has 64 bits: among a million of them, one event in about 10^13 counts as a copy wrongly.
+    A hash has 64 bits: among a million of them, about one event in 10^13 counts as a copy wrongly.
     """
 
     def __init__(self, uuids_max: int) -> None:
@@ -94,10 +94,10 @@ class SeenUuids:
         self._all: set[int] = set()
         self._of_file: dict[str, list[int]] = {}
         self.forgotten = 0
-        """Uuids that were forgotten although their file is still open."""
+        """Number of uuids that were dropped although their file is still open."""
 
     def add(self, file: str, uuid: str) -> bool:
-        """Note an event of a file; return whether it is the first one with its uuid."""
+        """Add an event of a file; return whether it is the first one with its uuid."""
         hashed = xxhash_64(uuid.encode(errors="surrogateescape"))
         if hashed in self._all:
             return False
@@ -108,7 +108,7 @@ class SeenUuids:
         return True
 
     def close(self, files: tuple[str, ...]) -> None:
-        """Forget the uuids of files."""
+        """Drop the uuids of files."""
         for file in files:
             self._forget(file)
 

@@ -79,10 +79,10 @@ def log_file_number(log_file: str) -> tuple[str, int] | None:
 
 @lru_cache(64)
 def gtid_of_log(gtid: str) -> tuple[str, int] | None:
-    """Return whose transactions a global identifier counts, and its number among them.
+    """Return the source of a global identifier's transactions, and its number among them.
 
-    MySQL counts those of a server (`3e11fa47-71ca-11e1-9e33-c80aa9429562:23`) and of a tag on it,
-    MariaDB those of a domain (`0-1-270`).  Numbers of two of them have no common order.
+    MySQL counts the transactions of a server (`3e11fa47-71ca-11e1-9e33-c80aa9429562:23`) and of a
+    tag on it, MariaDB those of a domain (`0-1-270`).  Numbers of two sources have no common order.
     """
     match = _GTID.fullmatch(gtid)
     if match is not None:
@@ -92,10 +92,10 @@ def gtid_of_log(gtid: str) -> tuple[str, int] | None:
 
 
 def log_of_mysql(log_file: str | None, gtid: str | None) -> str:
-    """Return what numbers a change of MySQL has its place in, or an empty text.
+    """Return the sequence in which a change of MySQL has its place; an empty text if none.
 
-    That is `gtid` and a server for changes that are ordered by global identifiers, else the base
-    name of the binary log.
+    That is `gtid` and a server for changes that are ordered by global identifiers, otherwise the
+    base name of the binary log.
     """
     if gtid is not None:
         place = gtid_of_log(gtid)
@@ -105,13 +105,13 @@ def log_of_mysql(log_file: str | None, gtid: str | None) -> str:
 
 
 def postgresql_lsn(lsn: str) -> int | None:
-    """Return a PostgreSQL LSN such as `16/CB002DB0` as the byte position that it is."""
+    """Parse a PostgreSQL LSN such as `16/CB002DB0` into a byte position."""
     match = _POSTGRESQL_LSN.fullmatch(lsn)
     return None if match is None else (int(match[1], 16) << 32) | int(match[2], 16)
 
 
 def sql_server_lsn(lsn: str) -> tuple[int, int, int] | None:
-    """Return the parts of a SQL Server LSN: log file, block and slot.
+    """Parse a SQL Server LSN into its parts: log file, block and slot.
 
     Written as `00000025:00000728:0003`, or as the 10 bytes of the type `binary(10)`.
     """
@@ -120,7 +120,7 @@ def sql_server_lsn(lsn: str) -> tuple[int, int, int] | None:
 
 
 def oracle_record_set(rs_id: str) -> tuple[int, int, int] | None:
-    """Return the parts of an Oracle `rs_id` such as `0x0073c9.000a4e4c.01d0`.
+    """Parse an Oracle `rs_id` such as `0x0073c9.000a4e4c.01d0` into its parts.
 
     They are the log's sequence number, block and offset; LogMiner puts spaces around the text.
     """
@@ -129,9 +129,9 @@ def oracle_record_set(rs_id: str) -> tuple[int, int, int] | None:
 
 
 def spanner_sequence(sequence: str) -> tuple[int, int] | None:
-    """Return the parts of a record sequence of Spanner.
+    """Parse a record sequence of Spanner.
 
-    Written as Spanner has it, or as the 32 hexadecimal digits of a sort key.
+    Written in Spanner's form, or as the 32 hexadecimal digits of a sort key.
     """
     match = _SPANNER_SEQUENCE.fullmatch(sequence)
     if match is not None:
@@ -167,9 +167,9 @@ def order_key(
     """
     if method.kind is ReadKind.BACKFILL and not _has_place(metadata):
         return BACKFILL_KEY
-    at = source_timestamp_us + _EPOCH_OFFSET
+    shifted_us = source_timestamp_us + _EPOCH_OFFSET
     try:
-        return _CHANGE + _encoded(metadata, at, position)
+        return _CHANGE + _encoded(metadata, shifted_us, position)
     except (struct.error, SchemaError) as error:
         raise InvalidEvent.at(
             position, "a field that orders changes is out of range", cause=str(error)[:200]
@@ -180,7 +180,7 @@ def order_after_log(source: SourceKind, log: str) -> bytes | None:
     """Return the order key before every change of a log of MySQL or Oracle.
 
     `log` is the name of a binary log, or the sequence number of a redo log.  It may be the global
-    identifier of MySQL's last transaction before: the key is after that.  None for another text,
+    identifier of MySQL's last transaction before: then the key is after it.  None for another text,
     and for another source.
     """
     if source is SourceKind.MYSQL and (last := gtid_of_log(log)) is not None:
@@ -194,18 +194,18 @@ def order_after_log(source: SourceKind, log: str) -> bytes | None:
 
 
 def order_after_time(source: SourceKind, time_us: int) -> bytes:
-    """Return the order key before every change from a time on, of a source that orders by time."""
-    at = time_us - 1 + _EPOCH_OFFSET
+    """Return the order key before every change from a time on, for a source ordered by time."""
+    shifted_us = time_us - 1 + _EPOCH_OFFSET
     match source:
         case SourceKind.POSTGRESQL:
-            return _CHANGE + _POSTGRESQL.pack(at, 0)
+            return _CHANGE + _POSTGRESQL.pack(shifted_us, 0)
         case SourceKind.SQL_SERVER:
-            return _CHANGE + _SQL_SERVER.pack(at, 0, 0, 0)
+            return _CHANGE + _SQL_SERVER.pack(shifted_us, 0, 0, 0)
         case _:
-            return _CHANGE + _SALESFORCE.pack(at)
+            return _CHANGE + _SALESFORCE.pack(shifted_us)
 
 
-def _encoded(metadata: SourceMetadata, at: int, position: Position) -> bytes:
+def _encoded(metadata: SourceMetadata, shifted_us: int, position: Position) -> bytes:
     match metadata:
         case MySqlMetadata(gtid=str() as gtid, log_position=log_position):
             _, number = _parsed("gtid", gtid, gtid_of_log, position)
@@ -219,11 +219,11 @@ def _encoded(metadata: SourceMetadata, at: int, position: Position) -> bytes:
             parts = _parsed("rs_id", rs_id, oracle_record_set, position)
             return _ORACLE.pack(*parts, _present("ssn", ssn, position))
         case PostgreSqlMetadata(lsn=lsn):
-            return _POSTGRESQL.pack(at, _parsed("lsn", lsn, postgresql_lsn, position))
+            return _POSTGRESQL.pack(shifted_us, _parsed("lsn", lsn, postgresql_lsn, position))
         case SqlServerMetadata(lsn=lsn):
-            return _SQL_SERVER.pack(at, *_parsed("lsn", lsn, sql_server_lsn, position))
+            return _SQL_SERVER.pack(shifted_us, *_parsed("lsn", lsn, sql_server_lsn, position))
         case SalesforceMetadata():
-            return _SALESFORCE.pack(at)
+            return _SALESFORCE.pack(shifted_us)
         case SpannerMetadata(record_sequence=sequence, tx_id=transaction):
             return OrderKey(
                 _present("commit_timestamp", metadata.commit_timestamp, position),
@@ -234,7 +234,7 @@ def _encoded(metadata: SourceMetadata, at: int, position: Position) -> bytes:
 
 
 def _has_place(metadata: SourceMetadata) -> bool:
-    """Whether a row of a backfill was read at a time that is known."""
+    """Whether a row of a backfill was read at a known time."""
     return isinstance(metadata, SpannerMetadata) and metadata.commit_timestamp is not None
 
 
@@ -249,10 +249,10 @@ def _present(name: str, value: _Parsed | None, position: Position) -> _Parsed:
 def _parsed(
     name: str, text: str | None, parse: Callable[[str], _Parsed | None], position: Position
 ) -> _Parsed:
-    given = _present(name, text, position)
-    parsed = parse(given)
+    text_present = _present(name, text, position)
+    parsed = parse(text_present)
     if parsed is None:
         raise InvalidEvent.at(
-            position, f"source_metadata.{name} has an unknown notation", **{name: given[:80]}
+            position, f"source_metadata.{name} has an unknown notation", **{name: text_present[:80]}
         )
     return parsed

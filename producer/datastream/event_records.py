@@ -1,8 +1,8 @@
 """Datastream's events as data change records: one event is one record with one change.
 
-Rows are whole, so each event but a deletion is an INSERT, which replaces the row in every sink.
-Columns have the types of `docs/datastream-rules.md`; after them come the columns that say where a
-row is from.  Pure.
+Rows are whole, so each event except a deletion is an INSERT, which replaces the row in every sink.
+Columns have the types of `docs/datastream-rules.md`; the columns that describe a row's source
+follow them.  Pure.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tidegate.schemas.tables import ColumnType
 _STRING, _TIMESTAMP, _JSON = ColumnType("STRING"), ColumnType("TIMESTAMP"), ColumnType("JSON")
 _INTEGER = ColumnType("INT64")
 TEXT_DECIMAL = ColumnType("NUMERIC", None, "PG_NUMERIC")
-"""The type of a decimal that `NUMERIC` is too narrow for."""
+"""The type of a decimal that does not fit `NUMERIC`."""
 _ADDED = (
     (SOURCE_ORDER, _STRING),
     (SOURCE_UUID, _STRING),
@@ -67,11 +67,11 @@ _ADDED_OF: dict[SourceKind, tuple[tuple[str, ColumnType], ...]] = {
     SourceKind.SALESFORCE: (),
     SourceKind.SPANNER: (_TRANSACTION,),
 }
-"""Further added columns of a source; a table has one source for good."""
+"""Further added columns by source; the source of a table never changes."""
 _FIRST_ADDED_ORDINAL = 1_000_000
 _MILLIS = "TIMESTAMP of milliseconds"
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]{1,4}),([0-9]{1,3})\)")
-"""No database has a number of a larger scale."""
+"""No database has numbers with a larger scale."""
 _DECIMAL_BYTES_MAX = 166
 """The bytes of 400 digits."""
 _NUMERIC_DIGITS, _NUMERIC_SCALE = 29, 9
@@ -82,7 +82,7 @@ _PLACE = re.compile(r"-([0-9a-f]{16})-([0-9a-f]{8})", re.ASCII)
 _PLACE_CHARACTERS = 26
 _FORMS_MAX = 256
 _REMEMBERED = 4_096
-"""Names of tables, and seconds of timestamps: events of one file have few of them."""
+"""Number of cached table names and seconds of timestamps; events of one file have few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class _Form:
 
     columns: tuple[RecordColumn, ...]
     convert: tuple[tuple[str, str, Callable[[Any], Any]], ...]
-    """For each column of the source: its name, the one that is published, the value's form."""
+    """For each column of the source: its name, its published name, its value's converter."""
     keys: tuple[str, ...]
     """In the order of the columns."""
 
@@ -99,7 +99,7 @@ class _Form:
 def table_name(event: Event) -> str:
     """Return the table of an event: schema and table, or MySQL's database and table.
 
-    Characters that no topic's name may have become `_`, followed by a hash of the name.
+    Characters that are not allowed in a topic's name become `_`, followed by a hash of the name.
     """
     metadata = event.metadata
     if isinstance(metadata, SalesforceMetadata):
@@ -108,17 +108,17 @@ def table_name(event: Event) -> str:
 
 
 def place_of(earliest_us: int, turn: int) -> str:
-    """Return a record's sequence: the first time that was open, and the file's turn."""
+    """Return a record's sequence: the first open time, and the file's turn."""
     return f"{max(earliest_us, 0):x}-{turn:x}"
 
 
 def time_and_turn(place: str) -> tuple[int, int]:
-    """Return the time and the turn of a record's sequence, as `place_of` made it."""
+    """Parse a record's sequence into the time and the turn that `place_of` wrote."""
     return sequence_pair(place)
 
 
 def file_and_record(order: str) -> tuple[str, int]:
-    """Return the file's name in a position, and the record's number, of an `SOURCE_ORDER`."""
+    """Parse a `SOURCE_ORDER` into the file's name in a position and the record's number."""
     match = _PLACE.fullmatch(order[-_PLACE_CHARACTERS:])
     if match is None:
         raise SchemaError(
@@ -128,7 +128,7 @@ def file_and_record(order: str) -> tuple[str, int]:
 
 
 class EventRecords:
-    """Makes the records of events; keeps the columns of the files that were read last."""
+    """Makes the records of events; caches the columns of the files that were read last."""
 
     def __init__(self) -> None:
         self._forms: dict[object, _Form] = {}
@@ -144,10 +144,11 @@ class EventRecords:
         release_us: int,
         place: str,
     ) -> DataChangeRecord:
-        """Return the record of an event; `fields` are those of its file's schema.
+        """Return the record of an event; `fields` are its file schema's.
 
-        `file` names the file in a position, `place` is of `place_of`.  Raises InvalidEvent for a
-        value that is not of its column's type, and IncompleteRow for an UPDATE that lacks columns.
+        `file` is the file's name in a position, `place` the result of `place_of`.  Raises
+        InvalidEvent for a value that does not fit its column's type, and IncompleteRow for an
+        UPDATE that lacks columns.
         """
         _require_whole_row(event)
         keys = event.metadata.key_columns
@@ -172,10 +173,10 @@ class EventRecords:
                 cause=str(error)[:200],
             ) from error
         row.update(_metadata(event))
-        if fields is None:  # a null of JSON has no type, so that no column shows it
+        if fields is None:  # a null of JSON has no type, so its column is not shown
             row.update({_column(name): None for name, value in payload.items() if value is None})
         keyed = {name: row.pop(name) for name in form.keys}
-        # A deletion of a row without a key is a separate row, as each of its events.
+        # A deletion of a row without a key is a separate row, like each of its events.
         is_deletion = event.is_deleted and bool(keys)
         return DataChangeRecord(
             commit_timestamp_ns=release_us * NS_PER_US,
@@ -211,9 +212,9 @@ class EventRecords:
 
 
 def _require_whole_row(event: Event) -> None:
-    """Raise IncompleteRow for an UPDATE of Spanner that has the changed columns alone.
+    """Raise IncompleteRow for an UPDATE of Spanner that has only the changed columns.
 
-    Events may be published out of order, where the columns of two of them cannot be put together.
+    If events are published out of order, the columns of two of them cannot be combined.
     """
     metadata = event.metadata
     if event.is_deleted or not isinstance(metadata, SpannerMetadata) or metadata.is_whole_row:
@@ -278,7 +279,7 @@ def _metadata(event: Event) -> dict[str, Any]:
 
 @lru_cache(_REMEMBERED)
 def _column(name: str) -> str:
-    """Return the name under which a column is published: Avro has fewer characters than sources.
+    """Return the published name of a column: Avro allows fewer characters than sources.
 
     Others become `_`, followed by a hash of the name, as in names of tables.
     """
@@ -293,7 +294,7 @@ def _declared(fields: Sequence[PayloadField]) -> list[tuple[str, str]]:
 
 
 def _inferred(event: Event) -> list[tuple[str, str]]:
-    """Return the columns of a row of JSON; one that is null has no type, so it is left out."""
+    """Return the columns of a row of JSON; a null one has no type, so it is left out."""
     columns = []
     for name, value in event.payload.items():
         match value:
@@ -330,7 +331,7 @@ def _number(value: Any) -> str:
     if isinstance(value, str):
         return value
     number = Decimal(value)
-    # Few characters may be very many digits, such as those of 1e999999999.
+    # Few characters may mean very many digits, such as 1e999999999.
     if number.is_finite() and abs(number.adjusted()) + len(number.as_tuple().digits) > DIGITS_MAX:
         raise ValueError(f"a number has more than {DIGITS_MAX} digits")
     return f"{number:f}"
@@ -360,12 +361,12 @@ def _same(value: Any) -> Any:
 
 
 def _varchar(value: Any) -> Any:
-    """Return the text of old files' record of a text and its length."""
+    """Return the text of the record that old files have for a text and its length."""
     return value["value"] if isinstance(value, dict) else value
 
 
 def _json_text(value: Any) -> str:
-    """Return a value as JSON, with all digits of its numbers; a text is one already."""
+    """Return a value as JSON, with all digits of its numbers; a text is JSON already."""
     return value if isinstance(value, str) else _dumped(value)
 
 
@@ -403,7 +404,7 @@ _TYPES: dict[str, tuple[ColumnType, Callable[[Any], Any]]] = {
     "DATE": (ColumnType("DATE"), _day),
     "NUMBER": (TEXT_DECIMAL, _number),
 }
-"""Column type and converter of a unified type; of any other one the values become JSON."""
+"""Column type and converter by unified type; values of other types become JSON."""
 
 
 @lru_cache(_REMEMBERED)

@@ -1,14 +1,14 @@
-"""The translation of events of files: their place is a file's record; refused ones are set aside.
+"""Translates events of files: their place is a file's record; rejected ones are set aside.
 
 Port: `ports.RecordTranslator`, around the one that translates data change records.
 
-A decimal is `NUMERIC` if all of its values fit that, else text, and the value schema of a topic
-cannot change between the two.  The records hold the same text in both cases, so that one type's
-values can be written as the other's, each that fits.
+A decimal is `NUMERIC` if all of its values fit that, otherwise text, and the value schema of a
+topic cannot change between the two.  The records hold the same text in both cases, so values of one
+type can be written as the other, if they fit.
 
 Nulls of JSON have no type.  A record holds them as values of columns that it does not show: they
-are named where the topic has their columns.  A null whose column has never had a value anywhere has
-no place in the topic, and is left out.
+are named if the topic has their columns.  A null whose column has never had a value has no place in
+the topic, and is left out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.tables import ColumnType
 
 
-def with_known_nulls(record: DataChangeRecord, known: Collection[str]) -> DataChangeRecord:
-    """Return an event's record without nulls of columns that are neither shown nor `known`."""
+def with_known_nulls(record: DataChangeRecord, published: Collection[str]) -> DataChangeRecord:
+    """Return an event's record without nulls of columns that are neither shown nor `published`."""
     (mod,) = record.mods
     values = mod.new_values or mod.old_values
     if len(values) + len(mod.keys) == len(record.columns):
         return record
-    kept = {column.name for column in record.columns}.union(known)
+    kept = {column.name for column in record.columns}.union(published)
     named = {name: value for name, value in values.items() if name in kept}
     if len(named) == len(values):
         return record
@@ -47,30 +47,31 @@ _LISTS_MAX = 256
 
 
 class KnownDecimals:
-    """The types under which decimals of tables are published, where a file has the other one."""
+    """The published types of tables' decimals, for files that have the other type."""
 
     def __init__(self) -> None:
         self._types: dict[tuple[str, str], ColumnType] = {}
         """By table and column."""
         self._lists: dict[tuple[str, int], tuple[object, tuple[RecordColumn, ...]]] = {}
-        """By table and identity: the columns of a record, and those published in their place.
+        """By table and identity: the columns of a record, and the published columns.
 
-        Translators know equal columns by their identity, which is kept by keeping them."""
+        Translators identify equal columns by identity, so the columns are kept.
+        """
 
     def published(self, record: DataChangeRecord) -> DataChangeRecord:
-        """Return a record with the types that its table's decimals are published under."""
+        """Return a record with the published types of its table's decimals."""
         if not self._types:
             return record
-        at = (record.table_name, id(record.columns))
-        known = self._lists.get(at)
-        if known is None or known[0] is not record.columns:
+        place = (record.table_name, id(record.columns))
+        columns = self._lists.get(place)
+        if columns is None or columns[0] is not record.columns:
             if len(self._lists) >= _LISTS_MAX:
                 self._lists.clear()
-            known = self._lists[at] = record.columns, self._typed(record)
-        return record._replace(columns=known[1])
+            columns = self._lists[place] = record.columns, self._typed(record)
+        return record._replace(columns=columns[1])
 
     def learn(self, record: DataChangeRecord) -> None:
-        """Note the types of a record's decimals: its topic has them."""
+        """Record the types of a record's decimals, which its topic has."""
         for column in record.columns:
             if _may_change(column):
                 self._types[record.table_name, column.name] = column.type
@@ -87,7 +88,7 @@ class KnownDecimals:
 
 
 def exchanged(record: DataChangeRecord, name: object) -> DataChangeRecord | None:
-    """Return a record with the other type of a decimal in a column; None for any other column."""
+    """Return a record with the other decimal type in a column; None for any other column."""
     if not any(column.name == name and _may_change(column) for column in record.columns):
         return None
     columns = (
@@ -98,12 +99,12 @@ def exchanged(record: DataChangeRecord, name: object) -> DataChangeRecord | None
 
 
 def _may_change(column: RecordColumn) -> bool:
-    """Whether a column is a decimal outside of the key, which never changes."""
+    """Whether a column is a decimal outside of the key, whose type never changes."""
     return column.type in _OTHER and not column.is_primary_key
 
 
 class EventTranslator:
-    """Gives published records the place that a position knows: the file and its record."""
+    """Gives published records the place of their file's record in a position."""
 
     def __init__(
         self,
@@ -112,9 +113,9 @@ class EventTranslator:
         parks: bool,
         columns_of: Callable[[str], Collection[str] | None],
     ) -> None:
-        """`parks`: an event that cannot be published becomes a dead letter.
+        """With `parks` an event that cannot be published becomes a dead letter.
 
-        `columns_of` returns the columns that the topic of a table has; None if it is not known yet.
+        `columns_of` returns the columns of a table's topic; None if they are not known yet.
         """
         self._translator = translator
         self._parks = parks
@@ -152,11 +153,11 @@ class EventTranslator:
             return _placed(PublishableRecord(0, "", "", (), (change,)), record)
 
     def _named(self, record: DataChangeRecord) -> DataChangeRecord:
-        """Return a record with the nulls of JSON that its topic can name."""
+        """Return a record with the nulls of JSON for columns of its topic."""
         return with_known_nulls(record, self._columns_of(record.table_name) or ())
 
     def _translated(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
-        """Return the message of an event, with decimals of the types that its topic has."""
+        """Return the message of an event, with decimals of its topic's types."""
         attempt = self._decimals.published(record)
         refused: dict[object, IncompatibleChange] = {}
         while True:
@@ -166,7 +167,7 @@ class EventTranslator:
                 name = error.fields.get("column")
                 other = None if name in refused else exchanged(attempt, name)
                 if other is None:
-                    first = refused.get(name, error)  # it names the types as they are
+                    first = refused.get(name, error)  # the error names the types
                     raise first from first.__cause__
                 attempt, refused[name] = other, error
             except SchemaError:
@@ -185,7 +186,7 @@ def _aside(record: DataChangeRecord, token: str) -> PublishableRecord:
 
 
 def _placed(translated: PublishableRecord, record: DataChangeRecord) -> PublishableRecord:
-    """Return a record as a position sees it; its time is the first one that was open.
+    """Return a record with its place in a position; its time is the first open one.
 
     That is its release time if its place in the order was closed.
     """

@@ -1,8 +1,8 @@
-"""Limits of a file: every principal that may write to the bucket decides what is in it.
+"""Limits of a file, because every principal that may write to the bucket decides its contents.
 
-A limit is compared before memory for it is allocated.  Between them they bound the memory of one
-event: its bytes, the values in it, how deep these are nested, and the size of decompressed bytes.
-More than `LARGE_BYTES` at once is announced (`LargeRead`), so that a reader can wait for room.
+A limit is checked before memory is allocated.  Together the limits bound the memory of one event:
+its bytes, its values, the depth of their nesting, and the size of decompressed bytes.  A read of
+more than `LARGE_BYTES` at once is announced (`LargeRead`), so that a reader can wait for room.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from typing import Any, BinaryIO, cast
 from typing_extensions import Buffer
 
 LARGE_BYTES = 512 << 10
-"""More than this is announced before it is read."""
+"""Larger reads are announced before they begin."""
 HEAD_BYTES_MAX = 4 << 20
 """The head of an Avro file: a table of 10,000 columns needs half of it."""
 BLOCK_BYTES_MAX = 128 << 20
 """A block of Avro, plain and compressed; an event is in one block."""
 LINE_BYTES_MAX = 64 << 20
 RATIO_MAX = 250
-"""Plain bytes to compressed ones: events differ by their uuids at least."""
+"""Greatest ratio of plain to compressed bytes: events differ at least by their uuids."""
 _INFLATED_BYTES_MIN = 16 << 20
-"""Plain bytes that are allowed whatever the ratio: one event may hold a long text of blanks."""
+"""Plain bytes that are allowed with any ratio: one event may hold a long text of blanks."""
 ITEMS_MAX = 250_000
 """Values of one event: columns, and the elements of arrays and documents."""
 DEPTH_MAX = 128
-"""Values within values, and of types within types; MySQL's documents have at most 100."""
+"""Depth of values within values, and of types within types; MySQL's documents have at most 100."""
 DIGITS_MAX = 150_000
 """Digits of a number: PostgreSQL's have at most 131,072 before the point and 16,383 after it."""
 EMPTY_MAX = 10_000
-"""Lines and blocks without a record, one after the other."""
+"""Consecutive lines or blocks without a record."""
 _BUFFER_BYTES = 64 << 10
 
 
 class BeyondLimit(ValueError):  # noqa: N818 - a limit, as `ValueError` a value
-    """A file goes beyond a limit of this module; never leaves the readers of files."""
+    """A file exceeds a limit of this module; never leaves the readers of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class LargeRead:
-    """The bytes that are read next, at once; nothing of them is held yet."""
+    """The bytes of the next read; none of them is held yet."""
 
     bytes: int
 
 
 class MeteredBytes:
-    """Bytes that a decoder reads value by value, up to `ITEMS_MAX` values from each `restart` on.
+    """Bytes that a decoder reads value by value, up to `ITEMS_MAX` values after each `restart`.
 
     It replaces `io.BytesIO`; raises BeyondLimit for more.
     """
@@ -76,7 +76,7 @@ def require_depth(value: Any) -> None:
 
 
 def _depth(value: Any) -> int:
-    """Return how deep lists and objects are nested, up to one level more than is allowed."""
+    """Return the depth of nested lists and objects, up to one level more than allowed."""
     depth, level = 0, [value]
     while depth <= DEPTH_MAX:
         level = [part for nested in level for part in _parts(nested)]
@@ -96,11 +96,11 @@ def _parts(value: Any) -> list[Any]:
 def bounded_inflation(
     first: bytes, more: Callable[[int], bytes], is_whole: Callable[[], bool], size: int
 ) -> Iterator[bytes | LargeRead]:
-    """Yield the parts of decompressed bytes, `first` among them.
+    """Yield the parts of decompressed bytes, including `first`.
 
-    A read beyond `LARGE_BYTES` is announced.  `more` decompresses on, up to a number of bytes;
-    `size` is that of the compressed bytes.  Raises ValueError for bytes that are cut short, and for
-    too many.
+    A read beyond `LARGE_BYTES` is announced.  `more` continues decompression, up to a number of
+    bytes; `size` is the number of compressed bytes.  Raises ValueError for bytes that are cut
+    short, and for too many.
     """
     yield first
     if not is_whole() and len(first) >= LARGE_BYTES:
@@ -147,7 +147,7 @@ class _Inflated(io.RawIOBase):
 def inflated(plain: BinaryIO, packed: BinaryIO, refuse: Callable[[str], None]) -> BinaryIO:
     """Return the stream `plain`, which decompresses `packed`, within `RATIO_MAX`.
 
-    `refuse` raises the error of a file that goes beyond that.
+    `refuse` raises the error for a file that exceeds it.
     """
     raw = _Inflated(plain, packed, refuse)
     return cast("BinaryIO", io.BufferedReader(raw, _BUFFER_BYTES))

@@ -1,13 +1,13 @@
 """The store of Datastream's files: a local folder, or a bucket through fsspec.
 
-The one place that opens files and lists folders.  `gs://` and `s3://` need the extra `gcs` or `s3`;
-a local folder needs none.  Nothing is remembered of a listing, since another program writes the
-files.  No exception of a library leaves it, and no line of a library's log: a location that does
-not exist or that the principal may not read is a ConfigError, a service that does not answer, and a
-location that has disappeared, an UnreachableError.
+Only this module opens files and lists folders.  `gs://` and `s3://` need the extra `gcs` or `s3`; a
+local folder needs none.  Listings are not cached, because another program writes the files.  No
+exception of a library leaves it, and no line of a library's log: a location that does not exist or
+that the principal may not read is a ConfigError, a service that does not answer, and a location
+that has disappeared, an UnreachableError.
 
-Libraries have no common errors.  s3fs raises Python's, with the service's words in them; gcsfs has
-an `HttpError`, and a plain OSError for a forbidden request.
+Libraries have no common errors. s3fs raises Python's errors with the service's text; gcsfs has an
+`HttpError`, and a plain OSError for a forbidden request.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _LOGINS = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "Par
 _REFUSED_BY_ENDPOINT = re.compile(
     "invalid_(client|grant|request|scope)|unauthorized_client|access_denied|reauth", re.IGNORECASE
 )
-"""In the text of a token endpoint that answered about the credentials; any other text, such as that
-of a status 503, is about the endpoint."""
+"""Part of the text of a token endpoint that answered about the credentials; any other text, such as
+that of a status 503, is about the endpoint."""
 _LOGIN_HINTS = {
     "gs": "Give it credentials (GOOGLE_APPLICATION_CREDENTIALS, or the host's own account)",
     "s3": "Give it credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)",
@@ -53,16 +53,16 @@ class PathMissing(ConfigError):  # noqa: N818 - named for what was found
 
 
 class LocationGone(UnreachableError):  # noqa: N818 - named for what was found
-    """The bucket or folder that holds all files does not exist (any more).
+    """The bucket or folder that holds all files does not exist, or no longer exists.
 
-    Its files may come back, so nothing may be concluded from their absence.
+    Its files may come back, so their absence proves nothing.
     """
 
 
 def refuse(error: Exception, path: str, *, scheme: str, setting: str) -> NoReturn:
-    """Raise the error of this project for one of a library's.
+    """Raise Tidegate's error for one of a library's.
 
-    `scheme` is empty for a path of this machine; `setting` is the setting that the path comes from.
+    `scheme` is empty for a path of this machine; `setting` is the setting that contains the path.
     """
     kind, text, path = type(error).__name__, _shortened(error), printable(path)
     may_pass = kind == "RefreshError" and _REFUSED_BY_ENDPOINT.search(text) is None
@@ -104,14 +104,14 @@ def _is_payers(error: Exception) -> bool:
 
 
 def _shortened(error: Exception) -> str:
-    """Return the library's words as one line without a full stop: a hint follows."""
+    """Return the library's text as one line without a full stop: a hint follows."""
     return printable(" ".join(str(error).split())[:_CHARACTERS_MAX].rstrip("."))
 
 
 _BUFFER_BYTES = 1 << 20
 _BLOCK_BYTES = 4 << 20
-"""Bytes that a bucket is asked for at a time: libraries hold that much of each open file; s3fs
-would hold 50 MB."""
+"""Bytes that a bucket is asked for at a time, which libraries buffer for each open file; s3fs would
+buffer 50 MB."""
 _FLAG = "--datastream"
 """The option of `discover`, which errors name unless another setting is given."""
 _EXTRAS = {
@@ -119,8 +119,11 @@ _EXTRAS = {
     "s3": Extra("s3", ("fsspec", "s3fs")),
 }
 _MODIFIED = ("timeCreated", "updated", "mtime", "LastModified", "last_modified", "created")
-"""Names of the time of writing; the first one counts.  Cloud Storage writes an object as a whole,
-at `timeCreated`; its `updated` changes with the metadata too, such as a storage class or a hold."""
+"""Names of the time of writing; the first one present is used.
+
+Cloud Storage writes an object as a whole, at `timeCreated`; its `updated` also changes with the
+metadata, such as a storage class or a hold.
+"""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NS_PER_US = 1_000
@@ -139,7 +142,7 @@ class Entry:
 
     name: str
     path: str
-    """The name that the store opens it by."""
+    """The name with which the store opens it."""
     is_folder: bool
 
 
@@ -179,9 +182,9 @@ class FileStore(Protocol):
 
 
 class LocalStore:
-    """Files of this machine; `setting` is what errors name.
+    """Files of this machine; errors name `setting`.
 
-    `location` is the folder that has to be there, if one has: a disk may be unmounted.
+    `location` is a folder that must exist, if given: a disk may be unmounted.
     """
 
     def __init__(self, *, location: str = "", setting: str = _FLAG) -> None:
@@ -224,7 +227,7 @@ class LocalStore:
                         files.append(StoredFile(path, _came_ns(status) // _NS_PER_US))
         except (OSError, ValueError) as error:
             refuse(error, folder, scheme="", setting=self._setting)
-        # A file or folder that was removed since it was listed says nothing of the others.
+        # A file or folder that was removed since it was listed does not affect the others.
         if missing and self._location and not Path(self._location).exists():
             raise LocationGone(
                 f"{self._setting}: {self._location} is gone", hint=_GONE_HINT
@@ -257,7 +260,7 @@ class FsspecStore:
         entries = []
         for info in listed:
             path = info["name"].rstrip("/")
-            # Buckets hold empty objects that stand for folders, such as the listed one.
+            # Buckets hold empty objects in place of folders, such as the listed one.
             if path == folder.rstrip("/") and info["type"] == "directory":
                 continue
             if info["name"].endswith("/") and info["type"] != "directory":
@@ -296,7 +299,7 @@ class FsspecStore:
 
 
 class _Reading(io.RawIOBase):
-    """A library's file whose errors are those of this project."""
+    """A library's file whose errors are translated to Tidegate's."""
 
     def __init__(self, raw: Any, path: str, *, scheme: str, setting: str) -> None:
         super().__init__()
@@ -332,9 +335,9 @@ class _Reading(io.RawIOBase):
 
 
 def open_location(location: str, *, setting: str = _FLAG) -> tuple[FileStore, str]:
-    """Return the store of a location, and the folder in it; `setting` is named in errors.
+    """Return the store of a location, and the folder in it; errors name `setting`.
 
-    Raises ConfigError for a scheme that is not supported, and for one whose extra is not installed.
+    Raises ConfigError for an unsupported scheme, and for one whose extra is not installed.
     """
     scheme, separator, path = location.partition("://")
     if not separator:
@@ -368,12 +371,12 @@ def open_location(location: str, *, setting: str = _FLAG) -> tuple[FileStore, st
 
 
 def _came_ns(status: os.stat_result) -> int:
-    """Return when a file was written here; a copied or moved one keeps its mtime."""
+    """Return when a file was written here; a copied or moved file keeps its mtime."""
     return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _modified_us(entry: Mapping[str, Any], url: str) -> int:
-    """Return when a file of fsspec's was written; libraries have several names and types for it."""
+    """Return when a file of fsspec's was written; libraries use several names and types for it."""
     for name in _MODIFIED:
         match entry.get(name):
             case datetime() as at:

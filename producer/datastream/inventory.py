@@ -1,6 +1,6 @@
 """The objects of the events in files: their fields, their keys, and their numbers of events.
 
-Pure: files go in one by one, the newest of each object first.
+Pure: files are added one by one, the newest of each object first.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tidegate.producer.description import SourceField, SourceObject
 
 
 class Inventory:
-    """The objects of the files that were added.
+    """The objects of the added files.
 
-    `source` and `streams` are those of the events; a location of two kinds of sources, or of two
-    logs of MySQL, is refused.
+    `source` and `streams` are those of the events; a location with two kinds of sources, or two
+    logs of MySQL, is rejected.
     """
 
     def __init__(self) -> None:
@@ -36,18 +36,18 @@ class Inventory:
     def add(self, fields: Sequence[PayloadField] | None, events: Iterable[Event]) -> None:
         """Add a file's events; `fields` are its schema's, None for JSON.
 
-        Raises MixedSources, and what reading the events raises.
+        Raises MixedSources, and the errors of reading the events.
         """
         met: set[tuple[str, ...]] = set()
         for event in events:
             self._require_one_source(event)
             self.streams.add(event.stream_name)
             path = event.metadata.path
-            known = self._objects.setdefault(path, _Object())
+            source_object = self._objects.setdefault(path, _Object())
             if path not in met:
                 met.add(path)
-                known.files += 1
-            known.add(fields, event)
+                source_object.files += 1
+            source_object.add(fields, event)
         self.types_are_inferred |= fields is None and bool(met)
 
     def objects(self) -> tuple[SourceObject, ...]:
@@ -55,11 +55,11 @@ class Inventory:
         return tuple(
             SourceObject(
                 name=".".join(path),
-                fields=tuple(known.source_fields()),
-                files_read=known.files,
-                events=dict(sorted(known.events.items())),
+                fields=tuple(source_object.source_fields()),
+                files_read=source_object.files,
+                events=dict(sorted(source_object.events.items())),
             )
-            for path, known in sorted(self._objects.items())
+            for path, source_object in sorted(self._objects.items())
         )
 
     def _require_one_source(self, event: Event) -> None:
@@ -115,7 +115,7 @@ class _Object:
 
 
 def _log_of(event: Event) -> str:
-    """Return the base name of the binary log that a change of MySQL is from; else empty."""
+    """Return the base name of the binary log of a change of MySQL; otherwise empty."""
     metadata = event.metadata
     if event.read_method.kind is not ReadKind.CDC or not isinstance(metadata, MySqlMetadata):
         return ""
@@ -123,7 +123,7 @@ def _log_of(event: Event) -> str:
 
 
 def _json_type(value: Any) -> str | None:
-    """Return the unified type that a value of JSON could be of; None for null."""
+    """Return a unified type that fits a value of JSON; None for null."""
     match value:
         case None:
             return None

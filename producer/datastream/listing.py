@@ -1,10 +1,10 @@
 """Listings of a location: its objects, and their files from a minute on or in the order of writing.
 
-Datastream writes `<path>/<object>/yyyy/mm/dd/hh/mm/<file>`, so names sort as time.  A bucket with
-years of files is not listed to find the newest ones: folders are listed as they are reached.  From
-a minute on there is a listing for each hour, which costs a request per 1,000 files below it,
-however many folders of minutes there are.  A long history has thousands of hours, so a listing
-comes in parts, between which its reader shows that it lives.
+Datastream writes `<path>/<object>/yyyy/mm/dd/hh/mm/<file>`, so names sort by time.  A bucket with
+years of files is not listed completely to find the newest ones: folders are listed when they are
+reached.  From a minute on each hour is listed, with a request per 1,000 files below it, however
+many folders of minutes there are.  A long history has thousands of hours, so a listing is yielded
+in parts, between which its reader can report that it is alive.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _SUFFIXES = (".avro", ".avro.gz", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 
 
 def is_event_file(name: str) -> bool:
-    """Whether a file's name is that of a file with events; hidden files are not."""
+    """Whether a file's name is that of a file with events; hidden files have none."""
     return name.lower().endswith(_SUFFIXES) and not name.startswith((".", "_"))
 
 
 def object_folders(store: FileStore, location: str) -> list[str]:
     """Return the folders of the objects below a location, by name; none if it is empty.
 
-    The location itself is the only one if it holds files, or the years of one object.
+    The location is the only one if it holds files, or the years of one object.
     """
     entries = store.entries(location)
     folders = [entry for entry in entries if entry.is_folder and not entry.name.startswith(".")]
@@ -71,8 +71,8 @@ def files_from(
 ) -> Iterator[list[FoundFile]]:
     """Yield an object's files with events of that minute and later ones, in no order.
 
-    They come as lists, one for each folder that was looked into; many are empty.  Raises
-    ConfigError, UnreachableError and, for a file outside of the folders of minutes, MisplacedFile.
+    They come as lists, one for each listed folder; many are empty.  Raises ConfigError,
+    UnreachableError and, for a file outside of the folders of minutes, MisplacedFile.
     """
     first = from_minute // 60
     last = now_minute // 60 + 1  # the store's clock may be ahead
@@ -95,9 +95,9 @@ def files_from(
 def _hours(
     store: FileStore, folder: str, first: list[str], *, level: int, is_edge: bool
 ) -> Iterator[str | None]:
-    """Yield the folders of hours that are not before the first one; `is_edge`: one of it may be.
+    """Yield the folders of hours from the first one on; with `is_edge` one may be earlier.
 
-    A None is a folder that was looked into to find them.
+    A None is a folder that was listed to find them.
     """
     if level == _LEVELS:
         yield folder
@@ -106,7 +106,7 @@ def _hours(
         entries = store.entries(folder)
     except PathMissing:
         if level == 0:
-            yield folder  # which is not there: listing it says whether the whole location is gone
+            yield folder  # which is missing: listing it shows whether the whole location is
         return
     yield None
     for entry in entries:

@@ -1,8 +1,8 @@
 """The metadata of each kind of source in an event: `source_metadata`, one class per source.
 
 Fields have the names of Datastream's page "Events and streams"; a field that a file does not have
-is None or empty, and fields beyond that table are passed over.  The page has no table for Spanner:
-its fields are those of `docs/protocol.md`, 3.10.
+is None or empty, and fields beyond that table are ignored.  The page has no table for Spanner: its
+fields are those of `docs/protocol.md`, 3.10.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Read = TypeVar("_Read")
 
 
 class RecordFields:
-    """The fields of one record, by name, and the place of the one that is read.
+    """The fields of one record, by name, and the place of the current one.
 
     Readers return None for a field that is absent or null: older files lack fields that newer ones
     have.  Numbers may be text and text may be numbers, because the documentation and the files
@@ -45,13 +45,13 @@ class RecordFields:
         return self
 
     def read(self, reader: Callable[[Any, RecordFields], _Read], name: str) -> _Read:
-        """Return a field's value as one of the readers below reads it; raises as that does."""
+        """Return a field's value as read by one of the readers below; raises its errors."""
         self.field_name = name
         return reader(self.values.get(name), self)
 
 
 FieldPlace: TypeAlias = ValidationInfo | RecordFields
-"""The field that is read, for errors."""
+"""The field being read, for errors."""
 
 
 def _fields(place: FieldPlace) -> RecordFields:
@@ -68,7 +68,7 @@ def read_text(value: Any, place: FieldPlace) -> str | None:
 
 
 def read_needed_text(value: Any, place: FieldPlace) -> str:
-    """Return a text that every event has; raises WrongSchema for another type, and without one."""
+    """Return a text that every event has; raises WrongSchema for another type or none."""
     text = read_text(value, place)
     if text is None:
         raise _missing(place)
@@ -85,7 +85,7 @@ def read_number(value: Any, place: FieldPlace) -> int | None:
 
 
 def read_instant_us(value: Any, place: FieldPlace) -> int | None:
-    """Return a time in microseconds since 1970: a number of them, or a text with its zone.
+    """Return a time in microseconds since 1970: from a number of them, or a text with its zone.
 
     Raises InvalidEvent for a text that is not a time, WrongSchema for another type.
     """
@@ -127,14 +127,14 @@ def read_numbers(value: Any, place: FieldPlace) -> tuple[int, ...]:
 
 
 def read_joined(value: Any, place: FieldPlace) -> str | None:
-    """Return a text, or the texts of a list with dots between them; None if it is absent."""
+    """Return a text, or the texts of a list joined by dots; None if it is absent."""
     if isinstance(value, list):
         return ".".join(read_texts(value, place)) or None
     return read_text(value, place)
 
 
 def read_record(value: Any, place: FieldPlace) -> Mapping[str, Any]:
-    """Return a record that every event has; raises WrongSchema for another type, and without."""
+    """Return a record that every event has; raises WrongSchema for another type, and if missing."""
     if value is None:
         raise _missing(place)
     if not isinstance(value, Mapping):
@@ -158,7 +158,7 @@ def _refused(value: Any, place: FieldPlace, expected: str) -> WrongSchema:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for a message, whatever its size and depth."""
+    """Return a value for a message, for any size and depth."""
     try:
         text = reprlib.repr(value)
     except ValueError:  # of a number with too many digits
@@ -180,7 +180,7 @@ def _read_log_position(value: Any, info: Any) -> int | None:
 
 
 def _read_gtid(value: Any, info: Any) -> str | None:
-    # Next to a log it says nothing of the order, which may not change in a stream.
+    # It gives no order in addition to a log, and the order may not change in a stream.
     return None if info.context.values.get("log_file") else (read_text(value, info) or None)
 
 
@@ -203,7 +203,7 @@ class _Metadata:
     """The fields of all sources."""
 
     change_type: _Text
-    """Absent in old files of rows that were found by a backfill."""
+    """Absent in old files for rows of a backfill."""
     is_deleted: _Flag
     primary_keys: _Texts
     """Names of columns, in no documented order; empty for a table without a primary key."""
@@ -226,7 +226,7 @@ class MySqlMetadata(_Metadata):
     log_file: Annotated[str | None, PlainValidator(_read_log_file)]
     log_position: Annotated[int | None, PlainValidator(_read_log_position)]
     gtid: Annotated[str | None, PlainValidator(_read_gtid)]
-    """The global identifier of the transaction; None where the stream follows the binary log."""
+    """The global identifier of the transaction; None if the stream follows the binary log."""
     database: _Text
     table: _NeededText
 
@@ -290,7 +290,7 @@ class SqlServerMetadata(_Metadata):
     physical_location: _Numbers
     """File, page and slot of the log record; empty if it is absent."""
     replication_index: _Texts
-    """Columns of an index that identifies a row, where there is no primary key."""
+    """Columns of an index that identifies a row, if there is no primary key."""
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -338,7 +338,7 @@ class SpannerMetadata(_Metadata):
     is_system_transaction: _Flag
     value_capture_type: _Text
     captured_columns: _Texts
-    """The columns that the payload holds; the others are not NULL, but unknown."""
+    """The columns in the payload; others are not NULL, but unknown."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -380,7 +380,7 @@ def metadata_of(
     source: SourceKind, values: Mapping[str, Any], position: Position
 ) -> SourceMetadata:
     """Return an event's `source_metadata`; raises WrongSchema for a field of another type."""
-    known: dict[str, Any] = {name: values.get(name) for name in _NAMES[source]}
-    known["source"] = source
+    fields_of_source: dict[str, Any] = {name: values.get(name) for name in _NAMES[source]}
+    fields_of_source["source"] = source
     fields = RecordFields(values, position, within="source_metadata")
-    return _UNION.validate_python(known, context=fields)
+    return _UNION.validate_python(fields_of_source, context=fields)

@@ -1,6 +1,6 @@
-"""The query of one object's files, which reads as `object_reading` decides and never ends.
+"""The query of one object's files, which reads what `object_reading` decides and never ends.
 
-Files are listed and read in threads, in portions, since both may block.
+Files are listed and read in threads, in portions, because both may block.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FileFigures:
     """
 
     def __init__(self) -> None:
-        """Start with nothing counted."""
+        """Start with all counts at 0."""
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._progress: dict[object, Progress] = {}
@@ -54,12 +54,12 @@ class FileFigures:
             self._counts.update(counts)
 
     def report(self, query: object, progress: Progress) -> None:
-        """Take how far a query is; holds until `forget`."""
+        """Set the progress of a query, until `forget`."""
         with self._lock:
             self._progress[query] = progress
 
     def forget(self, query: object) -> None:
-        """Take that a query has ended."""
+        """Remove a query that has ended."""
         with self._lock:
             self._progress.pop(query, None)
 
@@ -69,7 +69,7 @@ class FileFigures:
             return dict(self._counts)
 
     def progress(self) -> Progress | None:
-        """Return the unread files of all queries and the earliest open minute; None without one."""
+        """Return the unread files of all queries and the earliest open minute; None without any."""
         with self._lock:
             queries = list(self._progress.values())
         if not queries:
@@ -81,9 +81,9 @@ class FileFigures:
 
 _PORTION_EVENTS = 200
 _COPIES = 8
-"""As a message that is being decoded: the bytes, the values, the record and its texts."""
+"""Factor for a message that is being decoded: the bytes, the values, the record and its texts."""
 _LISTING_STEP_US = 1_000_000
-"""A step lists for so long, and a query that has not ended a listing returns heartbeats."""
+"""The time of one step of a listing, after which the query returns heartbeats."""
 _WARNED = ("late_files", "late_events", "refused", "forgotten_uuids")
 _LOGGED = ("files", "events", "copies")
 _LOG_EVERY_US = 60_000_000
@@ -110,9 +110,9 @@ class _Reading:
         return 0 if self._opened is None else self._opened.held_bytes
 
     def next(self) -> Event | DatastreamError | LargeRead | None:
-        """Return the next event or its error, or what announces a large read; None at the end.
+        """Return the next event, its error, or the announcement of a large read; None at the end.
 
-        Raises what ends the file.
+        Raises an error that ends the file.
         """
         if self._opened is None:
             self._opened = EventFile(self.file.path, self._stream)
@@ -128,7 +128,7 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """A listing that goes on."""
+    """An unfinished listing."""
 
     began_us: int
     """By the wall clock."""
@@ -160,9 +160,9 @@ class ObjectQuery(WaitingQuery):
         self._open: _Reading | None = None
         self._listing: _Listing | None = None
         self._announced = 0
-        """Bytes of the large read that comes next."""
+        """Bytes of the next large read."""
         self._counted: Counter[str] = Counter()
-        """Counts that the figures have."""
+        """Counts already added to the figures."""
         self._logged: Counter[str] = Counter()
         self._logged_us = 0
 
@@ -173,7 +173,7 @@ class ObjectQuery(WaitingQuery):
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes that reading on may hold; listing and waiting need none."""
+        """Bytes that the next read may hold; listing and waiting need none."""
         if self._open is None:
             return 0
         return _COPIES * max(self._announced, self._open.held_bytes, LARGE_BYTES)
@@ -184,7 +184,7 @@ class ObjectQuery(WaitingQuery):
         return 0 if self._open is None else self._open.held_bytes
 
     def step(self) -> tuple[list[Item], int]:
-        """Do the due step; return its records, and until when there is nothing to do."""
+        """Do the due step; return its records, or until when there is nothing to do."""
         done = self._step()
         self._count()
         return done
@@ -221,8 +221,8 @@ class ObjectQuery(WaitingQuery):
         self._figures.forget(self)
 
     def _list_on(self, listing: _Listing) -> list[Item]:
-        """List for a while; return the records that follow once the listing is whole."""
-        self._listing = None  # one that has failed is not whole
+        """List for a while; return the records that follow once the listing is complete."""
+        self._listing = None  # a failed listing is not complete
         until_us = self.clock.monotonic_us() + _LISTING_STEP_US
         for files in listing.rest:
             listing.found.extend(files)
@@ -255,11 +255,11 @@ class ObjectQuery(WaitingQuery):
                     self._announced = item.bytes
                     return items
                 if isinstance(item, DatastreamError):
-                    more = reading.refused(file, open_file.records, item)
+                    read_items = reading.refused(file, open_file.records, item)
                 else:
-                    more = reading.event(file, item, open_file.fields)
-                items += more
-                size += sum(map(record_bytes, more))
+                    read_items = reading.event(file, item, open_file.fields)
+                items += read_items
+                size += sum(map(record_bytes, read_items))
                 if size > LARGE_BYTES:
                     return items
         except PathMissing:
@@ -274,23 +274,23 @@ class ObjectQuery(WaitingQuery):
         return items
 
     def _gone(self, file: FoundFile, *, records: int) -> list[Item]:
-        """Take that a file was removed; raises LocationGone if all files are gone with it.
+        """Handle a file that was removed; raises LocationGone if all files are gone.
 
-        Those may come back, and this one would count as read.
+        All files may come back, and this one would count as read.
         """
         self._store.files_below(file.path.rpartition("/")[0])
         _log.warning("file is gone", file=file.path)
         return self._reading.ended(file, records=records)
 
     def _denied(self, file: FoundFile, error: ConfigError, *, records: int) -> list[Item]:
-        """Take that a file may not be read; raises ConfigError if its folder may not be either."""
+        """Handle a file that may not be read; raises ConfigError if its folder may not either."""
         self._store.files_below(file.path.rpartition("/")[0])
         position = Position(file.path, records)
         denied = FileDenied.at(position, "the file may not be read", cause=error.message)
         return self._refused(file, denied, records=records)
 
     def _refused(self, file: FoundFile, error: DatastreamError, *, records: int) -> list[Item]:
-        """Take an error that ends a file, or that stops the stream partition."""
+        """Handle an error that ends a file, or that stops the stream partition."""
         try:
             return self._reading.ended(file, records=records, error=error)
         except DatastreamError as stopping:
@@ -310,7 +310,7 @@ class ObjectQuery(WaitingQuery):
             self._figures.report(self, progress)
 
     def _log(self, now_us: int) -> None:
-        """Log the counts since the last line; at once those that an operator may have to act on."""
+        """Log the counts since the last line; log those that may need an operator at once."""
         counts = self._counts()
         news = counts - self._logged
         if warned := {name: news[name] for name in _WARNED if news[name]}:

@@ -1,8 +1,8 @@
 """The reading of one object: a state machine, without files or a clock.
 
-`due` says what to do next; its outcome goes into `listed`, `event`, `refused` and `ended`, which
-return the records of the stream partition.  Published are the events after the position that the
-query started at, each once; the other ones are read only for their uuids.
+`due` returns the next action; its outcome goes into `listed`, `event`, `refused` and `ended`, which
+return the records of the stream partition.  Events after the position at which the query started
+are published, each once; the others are read only for their uuids.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _SERVERS = "servers of MySQL, by their GTIDs; after a failover list them in sour
 class ObjectSource:
     """The source of an object's events: its kind, and the base name of its binary log, if any.
 
-    Known for good once the first event was read: order keys of two sources, or of two binary logs
-    of MySQL, cannot be compared.  It is in the position, since the files that it was learned from
-    leave that.
+    Fixed once the first event was read, because order keys of two sources, or of two binary logs of
+    MySQL, cannot be compared.  It is stored in the position, because the files that it was learned
+    from leave the position.
     """
 
     def __init__(self, stored: str, servers: ServerOrder | None = None) -> None:
-        """`stored`: the position's text of it, or empty; `servers`: which follow one another."""
+        """`stored` is its text in the position, or empty; `servers` is the order of servers."""
         self._servers = servers or ServerOrder()
         self._kind, _, self._log = stored.partition("/")
 
     @property
     def stored(self) -> str:
-        """The position's text of it: `kind/base name`; empty if nothing is known."""
+        """Its text in the position: `kind/base name`; empty if nothing is known."""
         return f"{self._kind}/{self._log}" if self._kind else ""
 
     def note(self, event: Event) -> bool:
-        """Learn from an event; return whether anything was not known."""
+        """Learn from an event; return whether it was new."""
         kind, log = self._source_of(event)
         if self._kind not in ("", kind) or (self._kind and (self._log or not log)):
             return False
@@ -63,7 +63,7 @@ class ObjectSource:
         return True
 
     def require(self, event: Event) -> bool:
-        """Note an event; raises MixedSources if its order cannot be compared with the others'."""
+        """Learn from an event; raises MixedSources if its order does not compare with them."""
         kind, log = self._source_of(event)
         if self._kind and kind != self._kind:
             raise MixedSources.at(
@@ -95,24 +95,24 @@ _DEEP_EVERY_US = 600_000_000
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the query of one object is."""
+    """The progress of the query of one object."""
 
     unread: int
-    """Files that were listed and not read to their ends."""
+    """Number of listed files that were not read to their ends."""
     open_since_us: int
-    """Where the first minute begins with files that were not read, else the first open one."""
+    """Beginning of the first minute with unread files, otherwise of the first open minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListFiles:
-    """List the files of the minutes from here on, and note when that began."""
+    """List the files of the minutes from here on, and record when that began."""
 
     from_minute: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """Read a file from its beginning, to its end or up to a record that was published."""
+    """Read a file from its beginning, to its end or up to a published record."""
 
     file: FoundFile
     through: int | None = None
@@ -120,7 +120,7 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """There is nothing to do before this time of the monotonic clock."""
+    """Wait until this time of the monotonic clock."""
 
     until_us: int
 
@@ -142,7 +142,7 @@ class ObjectReading:
         parks: bool,
         tables: TableSettings | None = None,
     ) -> None:
-        """Begin after `start_us`, the watermark; `parks`: refused events are set aside."""
+        """Start after `start_us`, the watermark; with `parks` refused events are set aside."""
         self._limits = limits
         self._poll_us = poll_us
         self._parks = parks
@@ -153,31 +153,31 @@ class ObjectReading:
         self._times = EventTimes()
         self._records = EventRecords()
         self.earliest_us = start_us + 1
-        """The first time that is open: nothing is returned with a time before it."""
+        """The first open time: no returned record has an earlier one."""
         self.counts: Counter[str] = Counter()
-        """`files` that were read to their ends, `late_files`, `events`, `late_events`, `copies` and
-        `refused`, since the query began; without the records that were published before."""
+        """Counts since the query began: `files` read to their ends, `late_files`, `events`,
+        `late_events`, `copies` and `refused`; without records that were published before."""
         self._source = ObjectSource(resumption.get(SOURCE, ""), self._tables.servers)
         self._listed_us: int | None = None
-        # Intervals are those of the monotonic clock: the wall clock may be set back.
+        # Intervals use the monotonic clock, because the wall clock may be set back.
         self._asked_us = 0
         self._next_listing_us = 0
         self._next_deep_us = 0
 
     @property
     def progress(self) -> Progress | None:
-        """How far the object is read; None before the first listing."""
+        """The progress of reading; None before the first listing."""
         if self._listed_us is None:
             return None
         return Progress(self.files.unread, self.files.open_since_us)
 
     @property
     def forgotten_uuids(self) -> int:
-        """How many uuids of open files were forgotten, so that their copies are published."""
+        """Number of dropped uuids of open files, whose copies will be published."""
         return self._uuids.forgotten
 
     def due(self, now_us: int) -> Due:
-        """Return what to do next; the time is that of the monotonic clock."""
+        """Return the next action, at a time of the monotonic clock."""
         if self._listed_us is not None and (file := self.files.next_file()) is not None:
             return ReadFile(file, self.files.again.through(file.name))
         if now_us < self._next_listing_us:
@@ -189,7 +189,7 @@ class ObjectReading:
         return ListFiles(first)
 
     def listed(self, files: Sequence[FoundFile], *, began_us: int, from_minute: int) -> list[Item]:
-        """Take the files of the listing that was due, and began then by the wall clock."""
+        """Add the files of the listing that was due, and began then by the wall clock."""
         self._listed_us = began_us
         self._next_listing_us = self._asked_us + self._poll_us
         if from_minute < self.files.first_open_minute or self._next_deep_us == 0:
@@ -200,10 +200,10 @@ class ObjectReading:
     def event(
         self, file: FoundFile, event: Event, fields: Sequence[PayloadField] | None
     ) -> list[Item]:
-        """Take the next event of a file."""
+        """Add the next event of a file; return its records."""
         record = event.position.record
         if not self.files.meet(file, record):
-            return []  # its uuid and its release time are known
+            return []  # its uuid and its release time are recorded
         event = self._tables.servers.applied(event)
         is_first = self._uuids.add(file.name, event.uuid)
         if record <= self.files.published(file):
@@ -223,23 +223,24 @@ class ObjectReading:
         return [*learned, copied_event(file, record, earliest_us=self.earliest_us, turn=turn)]
 
     def refused(self, file: FoundFile, record: int, error: DatastreamError) -> list[Item]:
-        """Take a record that cannot be used; raises its error if nothing is set aside."""
+        """Add a record that cannot be used; raises its error if nothing is set aside."""
         if record <= self.files.published(file):
             return []
         return self._refused(file, record, error, self.files.add_record(file, record))
 
     def seen(self, file: FoundFile) -> None:
-        """Take that the records of a file were read again up to the one that was due."""
+        """Record that a file was read again up to the due record."""
         self.files.again.seen(file.name)
 
     def ended(
         self, file: FoundFile, *, records: int, error: DatastreamError | None = None
     ) -> list[Item]:
-        """Take the end of a file after `records` records, or the error that ends its reading.
+        """Handle the end of a file after `records` records, or the error that ends its reading.
 
         A file that is cut short may still be written: it is read again after the next listing,
-        until it has not been written for as long as its folder is open.  So is one that may not be
-        read; then its error is raised even if others are set aside, since a right can be granted.
+        until it has not been written for as long as its folder is open.  The same holds for a file
+        that may not be read; then its error is raised even if others are set aside, because a right
+        can be granted.
         """
         items: list[Item] = []
         if error is not None:
@@ -273,7 +274,7 @@ class ObjectReading:
         return [refused_file(error, file, record, earliest_us=self.earliest_us, turn=turn)]
 
     def _progress(self) -> list[Item]:
-        """Close minutes and move the watermark, as far as files were read."""
+        """Close minutes and advance the watermark, as far as files were read."""
         listed_us = self._listed_us or 0
         items: list[Item] = []
         closed = self.files.close(listed_us)
@@ -287,9 +288,9 @@ class ObjectReading:
         self, file: FoundFile, event: Event, fields: Sequence[PayloadField] | None, turn: int
     ) -> DataChangeRecord:
         release_us, is_late = self._release(file, event)
-        # One whose place is closed, whatever its time, is named late by its record as well.
+        # An event whose place is closed is named late by its record, whatever its time.
         first_open_us = max(self.earliest_us, event.source_timestamp_us + 1 if is_late else 0)
-        made = self._records.record_of(
+        record = self._records.record_of(
             event,
             fields,
             file=file.name,
@@ -298,10 +299,10 @@ class ObjectReading:
         )
         self.counts["events"] += 1
         self.counts["late_events"] += is_late
-        return made
+        return record
 
     def _release(self, file: FoundFile, event: Event) -> tuple[int, bool]:
-        """Return when an event is released, and whether it is late; a backfill's row never is."""
+        """Return the release time of an event, and whether it is late; backfilled rows are not."""
         if event.read_method.kind is ReadKind.BACKFILL:
             return self.earliest_us, False
         return self._times.time_of(
@@ -312,5 +313,5 @@ class ObjectReading:
         )
 
     def _learned(self) -> list[Item]:
-        """Return the record that puts the source into the position: its files may leave it."""
+        """Return the record that stores the source in the position: its files may leave it."""
         return [FilesClosedRecord(self.files.first_open_minute, (), self._source.stored)]

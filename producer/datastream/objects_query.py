@@ -3,8 +3,8 @@
     initial query ─► objects              lists the folders of objects, without an end
     objects       ─► object/<folder>      reads the files of one object, without an end
 
-Each token has the first minute whose files are read: that of the stream's start.  A folder is named
-by its path below the location, so that a location may move with its files.
+Each token contains the first minute whose files are read: the minute of the stream's start.  A
+folder is named by its path below the location, so a location may move with its files.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _OBJECT = re.compile(rf"{FILES_PREFIX}object/([0-9]+)/(.*)", re.DOTALL)
 
 
 def objects_token(first_minute: int) -> str:
-    """Return the token of the stream partition that names those of objects."""
+    """Return the token of the stream partition that names the objects' stream partitions."""
     return f"{FILES_PREFIX}objects/{first_minute}"
 
 
 def objects_minute(token: str) -> int | None:
-    """Return the first minute of that token; None for any other one."""
+    """Return the first minute of that token; None for any other token."""
     match = _OBJECTS.fullmatch(token)
     return None if match is None else int(match[1])
 
@@ -42,7 +42,7 @@ def object_token(first_minute: int, folder: str) -> str:
 
 
 def object_of(token: str) -> tuple[int, str] | None:
-    """Return (first minute, folder) of an object's token; None for any other one."""
+    """Return (first minute, folder) of an object's token; None for any other token."""
     match = _OBJECT.fullmatch(token)
     return None if match is None else (int(match[1]), match[2])
 
@@ -64,7 +64,7 @@ class ObjectsQuery(WaitingQuery):
         clock: Clock,
         heartbeat_ms: int,
     ) -> None:
-        """`named` are the tokens that the position has."""
+        """`named` are the tokens in the position."""
         super().__init__(tasks=tasks, clock=clock, heartbeat_ms=heartbeat_ms)
         self._store = store
         self._location = location
@@ -77,13 +77,13 @@ class ObjectsQuery(WaitingQuery):
 
     @property
     def earliest_us(self) -> int:
-        """The first time that is open: objects that are named later begin there."""
+        """The first open time: objects that are named later begin there."""
         return self._earliest_us
 
     def step(self) -> tuple[list[PartitionStartRecord | HeartbeatRecord], int]:
         """List the folders, if that is due.
 
-        Raises MisplacedFile for one whose name no token can have.
+        Raises MisplacedFile for a folder whose name does not fit a token.
         """
         asked_us, now_us = self.clock.monotonic_us(), self.clock.wall_us()
         if asked_us < self._next_us:

@@ -1,11 +1,11 @@
-"""How Datastream read an event, from which kind of source: the field `read_method`.
+"""How Datastream read an event, and from which kind of source: the field `read_method`.
 
-Documented and seen values differ: PostgreSQL's changes are documented as `postgres-cdc-wal`, and
-files hold `postgresql-cdc`.  Both are read.  Backfills are documented by their beginning.
-Those of Spanner are of the files that Tidegate writes itself.
+Documented and real values differ: PostgreSQL's changes are documented as `postgres-cdc-wal`, and
+files hold `postgresql-cdc`.  Both are read.  Backfills are documented by the beginning of the
+value.  Spanner's values occur only in files that Tidegate writes.
 
-`cdc` and `backfill` name no source.  MySQL has them, where the stream follows global transaction
-identifiers; its metadata say that it is MySQL.  MongoDB has them too, and is not read.
+`cdc` and `backfill` name no source.  MySQL uses them for streams that follow global transaction
+identifiers; its metadata identify MySQL. MongoDB uses them too, and is not supported.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class SourceKind(StrEnum):
 
 
 class ReadKind(StrEnum):
-    """Whether an event is a change, or a row as it was found."""
+    """Whether an event is a change, or a row of a backfill."""
 
     CDC = "cdc"
     BACKFILL = "backfill"
     SUPPLEMENTATION = "supplementation"
-    """Read after a transaction was rolled back during CDC; of Oracle only."""
+    """Read after a transaction was rolled back during CDC; only for Oracle."""
 
 
 _EXACT = {
     "mysql-cdc-binlog": (SourceKind.MYSQL, ReadKind.CDC),
     "oracle-cdc-logminer": (SourceKind.ORACLE, ReadKind.CDC),
     "oracle-supplementation": (SourceKind.ORACLE, ReadKind.SUPPLEMENTATION),
-    # Of files from before 2021.
+    # In files from before 2021.
     "oracle_dump": (SourceKind.ORACLE, ReadKind.BACKFILL),
     "postgres-cdc-wal": (SourceKind.POSTGRESQL, ReadKind.CDC),
     "postgresql-cdc": (SourceKind.POSTGRESQL, ReadKind.CDC),
@@ -72,9 +72,9 @@ class ReadMethod:
 
 
 def read_method_of(text: str, metadata: Collection[str] = ()) -> ReadMethod | None:
-    """Return the read method of a text; None if it is not known.
+    """Return the read method of a text; None if it is unknown.
 
-    `metadata` are the names in `source_metadata`, which name the source where the text does not.
+    `metadata` are the names in `source_metadata`, which identify the source if the text does not.
     """
     if text not in _ANY_SOURCE:
         return _method_of(text)

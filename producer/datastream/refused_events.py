@@ -1,7 +1,7 @@
-"""Events that are not published: copies, and refused ones, with their place in the stream.
+"""Events that are not published: copies and refused ones, with their place in the stream.
 
-Each is a data change record without a change until it is translated, so that it has a place among
-the others; then it is counted as left out, or a record of the dead-letter topic.
+Each is a data change record without a change until it is translated, so that it has a place in the
+order; then it is counted as left out, or becomes a record of the dead-letter topic.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ def refused_file(
 
     A position notes it in addition to the file's records: the file may be completed, and read on.
     """
-    made = refused_event(error, file, record, earliest_us=earliest_us, turn=turn)
-    return made._replace(server_transaction_id=f"{REFUSED}{made.server_transaction_id}")
+    placeholder = refused_event(error, file, record, earliest_us=earliest_us, turn=turn)
+    return placeholder._replace(
+        server_transaction_id=f"{REFUSED}{placeholder.server_transaction_id}"
+    )
 
 
 def set_aside(record: DataChangeRecord, *, file: str, number: int, token: str) -> PublishableRecord:
@@ -59,7 +61,7 @@ def set_aside(record: DataChangeRecord, *, file: str, number: int, token: str) -
 def dead_letter(
     error: TidegateError, record: DataChangeRecord, *, file: str, number: int, token: str
 ) -> ParkedChange:
-    """Return the dead letter of an event whose values or table its topic cannot take."""
+    """Return the dead letter of an event whose values or table its topic cannot represent."""
     text = _content(error, path=record.transaction_tag, record=number, table=record.table_name)
     return _letter(type(error).__name__, text, file=file, record=number, token=token)
 

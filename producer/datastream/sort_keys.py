@@ -1,7 +1,7 @@
 """Datastream's own `sort_keys`: compared with the fields that order a source's changes.
 
-They are not sorted by.  Their own order begins with the source's timestamp, also for MySQL and
-Oracle, whose documented order is the log's alone; a statement's time may be later than that of one
+They do not determine the order.  Their order begins with the source's timestamp, also for MySQL and
+Oracle, whose documented order is only the log's; a statement's time may be later than that of one
 that was committed after it.  They have the same fields a second time: a field that the metadata
 lacks is taken from them, and one that differs is an error.
 
@@ -61,7 +61,7 @@ _FORMS: dict[type, tuple[tuple[str, _Parse | None], ...]] = {
         ("mod_number", None),
     ),
 }
-"""The fields that follow the timestamp; a text has what reads its notation, a number None."""
+"""The fields that follow the timestamp, each with the parser of a text; None for a number."""
 
 
 def completed(
@@ -106,38 +106,38 @@ def _missing(
     metadata: SourceMetadata,
     position: Position,
 ) -> dict[str, Any]:
-    """Return the fields that the metadata lacks; raises for one that the two say differently.
+    """Return the fields that the metadata lacks; raises SortKeyMismatch if a field differs.
 
-    None among the keys says nothing.
+    A null key is ignored.
     """
     missing: dict[str, Any] = {}
     for (name, parse), key in zip(form, keys, strict=False):
         if key is None:
             continue
-        known = getattr(metadata, name)
+        value = getattr(metadata, name)
         if not isinstance(key, int if parse is None else str):
             raise SortKeyMismatch.at(
                 position, f"the part of sort_keys for {name} has another type", found=key
             )
-        if known is None or known == "":
+        if value is None or value == "":
             missing[name] = key
-        elif not _is_same(known, key, parse):
+        elif not _is_same(value, key, parse):
             raise SortKeyMismatch.at(
                 position,
                 f"sort_keys and source_metadata have different values of {name}",
                 sort_key=key,
-                metadata=known,
+                metadata=value,
             )
     return missing
 
 
-def _is_same(known: object, key: object, parse: _Parse | None) -> bool:
-    """Whether two values are one place, however it is written."""
-    if parse is None or not (isinstance(known, str) and isinstance(key, str)):
-        return known == key
-    return known == key or (parse(known) is not None and parse(known) == parse(key))
+def _is_same(value: object, key: object, parse: _Parse | None) -> bool:
+    """Whether two values are the same place, in any notation."""
+    if parse is None or not (isinstance(value, str) and isinstance(key, str)):
+        return value == key
+    return value == key or (parse(value) is not None and parse(value) == parse(key))
 
 
 def _has_text(keys: Sequence[str | int]) -> bool:
-    """Whether a place in the source's log is named; there are numbers in each one, zero too."""
+    """Whether a place in the source's log is named; each place contains numbers, possibly zero."""
     return any(isinstance(key, str) and key for key in keys)

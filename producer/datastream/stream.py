@@ -1,6 +1,6 @@
 """Datastream's files as a change stream and its catalogue: `ports.ChangeStream`, `ports.Catalogue`.
 
-A query needs more than its start: the files that the position names.  `resumed` gives them.
+A query needs more than its start: the files in the position, which `resumed` provides.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.topics import ROOT_TOKEN
 
 FILES_DIALECT = "DATASTREAM"
-"""In `StreamStarted`, in the place of a database's dialect."""
+"""The dialect of a stream of files, in `StreamStarted`."""
 
 
 class FilesCatalogue:
-    """Knows no table before its events: they have the columns; port: `ports.Catalogue`."""
+    """Knows no table before its events, which have the columns; port: `ports.Catalogue`."""
 
     def describe(self, stream: str) -> StreamDescription:
-        """Return the stream, which takes each table that appears."""
+        """Return the stream, which accepts each table that appears."""
         return StreamDescription(
             name=stream,
             dialect=FILES_DIALECT,
@@ -52,7 +52,7 @@ class FilesCatalogue:
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:  # noqa: ARG002 - see the port
         """Return None: the columns of a table come with its records.
 
-        Raises SchemaError for a table that is named as rows on demand are: files have none.
+        Raises SchemaError for a table with a name of rows on demand, which files do not have.
         """
         require_other_name(name)
         return None
@@ -72,9 +72,9 @@ class DatastreamFiles:
     clock: Clock
     limits: SourceLimits = field(default_factory=SourceLimits)
     poll_ms: int = 10_000
-    """How often the files of an object are listed; objects are six times less often."""
+    """How often the files of an object are listed; objects are listed a sixth as often."""
     parks: bool = False
-    """Whether what cannot be published goes to the dead-letter topic."""
+    """Whether events that cannot be published go to the dead-letter topic."""
     tables: TableSettings = field(default_factory=TableSettings)
     figures: FileFigures = field(default_factory=FileFigures)
     """The figures of all queries."""
@@ -87,7 +87,7 @@ class DatastreamFiles:
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> RunningQuery:
-        """Prepare a query, which has no end: the settings refuse one for a stream of files."""
+        """Prepare a query, which has no end: the settings reject one for a stream of files."""
         invariant(end_ns is None, "a query of files has an end", token=token)
         start_us, poll_us = start_ns // NS_PER_US, self.poll_ms * _US_PER_MS
         if token == ROOT_TOKEN:

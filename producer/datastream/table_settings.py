@@ -35,14 +35,14 @@ _RANK_SHIFT = 60
 
 @dataclass(frozen=True, slots=True)
 class ServerOrder:
-    """The setting `source.servers`; without entries it changes nothing."""
+    """The setting `source.servers`; without entries it has no effect."""
 
     entries: tuple[tuple[str, int], ...] = ()
     """Servers, each with the number of its first transaction there."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> ServerOrder:
-        """Take the setting's entries: a server's UUID, or the GTID from which on it is meant."""
+        """Parse the setting's entries: a server's UUID, or the GTID from which on it applies."""
         places = (gtid_of_log(text) or gtid_of_log(f"{text}:0") for text in texts)
         return cls(tuple(place for place in places if place is not None))
 
@@ -62,13 +62,13 @@ class ServerOrder:
         return order_key[:1] + number.to_bytes(8, "big") + order_key[9:]
 
     def log_of(self, log_file: str | None, gtid: str | None) -> str:
-        """Return as `log_of_mysql`; all listed transactions have the log of the first server."""
+        """Return as `log_of_mysql` does; listed transactions have the log of the first server."""
         if gtid is None or self._rank(gtid) is None:
             return log_of_mysql(log_file, gtid)
         return f"gtid {self.entries[0][0]}"
 
     def _rank(self, gtid: str) -> int | None:
-        """Return the place of a transaction's server in the list; None if it has none."""
+        """Return the place of a transaction's server in the list; None if it is not listed."""
         server, number = gtid_of_log(gtid) or ("", 0)
         ranks = [
             rank
@@ -88,17 +88,17 @@ _BY_TIME = (SourceKind.POSTGRESQL, SourceKind.SQL_SERVER, SourceKind.SALESFORCE)
 
 @dataclass(frozen=True, slots=True)
 class LaterBackfill:
-    """A backfill whose rows replace the rows that earlier changes of the table have left."""
+    """A backfill whose rows replace the results of earlier changes of the table."""
 
     since_us: int
-    """Rows that Datastream read before this time are of an earlier backfill."""
+    """Rows that Datastream read before this time belong to an earlier backfill."""
     log: str = ""
-    """The log that MySQL or Oracle began before the backfill was started; else empty."""
+    """The log that MySQL or Oracle began before the backfill was started; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """Settings by table, as `table_name` has it, and the order of the source's servers."""
+    """Settings by table (`table_name`), and the order of the source's servers."""
 
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Key columns of tables whose events name none."""
@@ -106,10 +106,10 @@ class TableSettings:
     servers: ServerOrder = field(default_factory=ServerOrder)
 
     def applied(self, event: Event) -> Event:
-        """Return an event with the key and the order key that the settings give it.
+        """Return an event with the key and the order key from the settings.
 
-        Raises MissingKeyColumn for a row without a column of the key, and MissingSortKey for one of
-        a backfill whose place the settings do not say as its source needs it.
+        Raises MissingKeyColumn for a row without a column of the key, and MissingSortKey for a row
+        of a backfill whose place the settings do not give in the form that its source needs.
         """
         if not self.keys and not self.backfills:
             return event
@@ -124,9 +124,9 @@ class TableSettings:
         return event
 
     def log_of(self, event: Event) -> str:
-        """Return the base name of MySQL's log that an event's place is in by a setting, or empty.
+        """Return the base name of MySQL's log for an event's place by a setting, or an empty text.
 
-        The number of a log of another server says nothing.
+        Numbers in another server's log do not apply.
         """
         later = self.backfills.get(table_name(event)) if self.backfills else None
         if later is None or event.read_method.source is not SourceKind.MYSQL:

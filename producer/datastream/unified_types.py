@@ -1,7 +1,7 @@
 """Datastream's unified types of a row's fields, from the schema in an Avro file's header.
 
 Names are those of Datastream's page "Unified types".  An unknown logical type keeps the name of its
-underlying type, so that a new one stops nothing.
+underlying type, so that a new one causes no error.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class PayloadField:
     name: str
     type: str
     nullable: bool | None
-    """As the schema says: Datastream lets nearly every field be null; None: unknown."""
+    """From the schema: Datastream allows null in nearly every field; None if unknown."""
     is_in_millis: bool = False
-    """Whether its values are milliseconds since 1970 and not microseconds."""
+    """Whether its values are milliseconds since 1970 instead of microseconds."""
 
 
 def payload_fields(payload: Mapping[str, Any], named: Mapping[str, Any]) -> list[PayloadField]:
-    """Return the fields of a payload's record schema; `named` is what `named_types` returns."""
+    """Return the fields of a payload's record schema; `named` is the result of `named_types`."""
     fields, names = [], _Names(named)
     for field in payload.get("fields", ()):
         schema = field.get("type")
-        # Old files have the logical type next to the type and not within it.
+        # Old files have the logical type beside the type instead of inside it.
         if isinstance(schema, str) and "logicalType" in field:
             schema = {**field, "type": schema}
         branches = schema if isinstance(schema, list) else [schema]
@@ -97,7 +97,7 @@ def named_types(schema: Any) -> dict[str, Any]:
 def without_logical_types(schema: Any) -> Any:
     """Return a schema whose values are decoded as their underlying types.
 
-    A timestamp stays a number: PostgreSQL's infinity has no place in Python's calendar.
+    A timestamp stays a number, because Python's calendar has no infinity as PostgreSQL does.
     """
     if isinstance(schema, list):
         return [without_logical_types(part) for part in schema]
@@ -114,14 +114,14 @@ _PARTS = ("type", "items", "values", "fields")
 
 
 class _Names:
-    """The names of a schema's types; each named one is looked at once, whatever refers to it."""
+    """The names of a schema's types; each named one is resolved once, whatever refers to it."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
-        self._found: dict[str, str] = {}
+        self._spellings: dict[str, str] = {}
 
     def of(self, schema: Any, depth: int = 0) -> str:
-        """Return a type's name; one that contains itself has its own name within."""
+        """Return a type's name; in a type that contains itself, its own name is used."""
         if isinstance(schema, str):
             return _PRIMITIVE.get(schema) or self._of_name(schema, depth)
         if isinstance(schema, list):
@@ -142,12 +142,12 @@ class _Names:
     def _of_name(self, name: str, depth: int) -> str:
         if name not in self._named or depth > _DEPTH_MAX:
             return name
-        if name not in self._found:
-            self._found[name] = name
+        if name not in self._spellings:
+            self._spellings[name] = name
             text = self.of(self._named[name], depth + 1)
-            # Names within names within names may become as long as one likes.
-            self._found[name] = text if len(text) <= _NAME_CHARACTERS_MAX else name
-        return self._found[name]
+            # Names within names may become arbitrarily long.
+            self._spellings[name] = text if len(text) <= _NAME_CHARACTERS_MAX else name
+        return self._spellings[name]
 
     def _of_compound(self, schema: Mapping[str, Any], depth: int) -> str:
         name = str(schema.get("name", ""))

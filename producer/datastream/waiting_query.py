@@ -1,4 +1,4 @@
-"""The base of queries that look for something new again and again; `ports.RunningQuery`."""
+"""The base of queries that poll for new records; `ports.RunningQuery`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 
 _RECORD_BYTES = 600
-"""Memory of a record without its texts: the columns that are added, and Python's objects."""
+"""Memory of a record without its texts: the added columns, and Python's objects."""
 _VALUE_BYTES = 64
 """Size of a value without its text, or of a value that is not a text."""
 
 
 class RecordsResponse:
-    """Records that were read already, as one response; implements `ports.Response`."""
+    """Records that were already read, as one response; implements `ports.Response`."""
 
     def __init__(self, records: Sequence[StreamRecord], *, held_bytes: int = 0) -> None:
         """`held_bytes` are the bytes that the query holds for the next records."""
@@ -32,9 +32,9 @@ class RecordsResponse:
 
 
 class WaitingQuery(ABC):
-    """Calls `step` in a thread until it returns something, and waits in between.
+    """Calls `step` in a thread until it returns records, and waits in between.
 
-    Without anything new it returns a heartbeat after each interval, so that it is not silent.
+    Without records it returns a heartbeat after each interval, so that it is not silent.
     """
 
     def __init__(self, *, tasks: Tasks, clock: Clock, heartbeat_ms: int) -> None:
@@ -47,9 +47,9 @@ class WaitingQuery(ABC):
         self._failure: TidegateError | None = None
         self._stepping = threading.Lock()
         self._idle_until_us = 0
-        """By the monotonic clock: until then a step would find nothing to do."""
+        """By the monotonic clock: no step has anything to do before this time."""
         self._silent_since_us: int | None = None
-        """By the monotonic clock: since then nothing was returned; None before the first look."""
+        """By the monotonic clock: since when nothing was returned; None before the first step."""
 
     @property
     def needed_bytes(self) -> int:
@@ -64,17 +64,17 @@ class WaitingQuery(ABC):
     @property
     @abstractmethod
     def earliest_us(self) -> int:
-        """The first time that is open, which a heartbeat reports."""
+        """The first open time, which heartbeats report."""
 
     @abstractmethod
     def step(self) -> tuple[Sequence[StreamRecord], int]:
-        """Do something that may block; return its records, or until when there is nothing to do.
+        """Do work that may block; return its records, or until when there is nothing to do.
 
-        That time is one of the monotonic clock.
+        That time is of the monotonic clock.
         """
 
     def stop(self) -> None:  # noqa: B027 - some have nothing open
-        """Close open files; called when the query was cancelled, more than once."""
+        """Close open files; called after the query was cancelled, possibly more than once."""
 
     def fail_with(self, error: TidegateError) -> None:
         """Raise an error once the records before it were returned."""
@@ -116,7 +116,7 @@ class WaitingQuery(ABC):
         return records
 
     def _heartbeats(self) -> Sequence[StreamRecord]:
-        """Return one if nothing was returned for an interval."""
+        """Return a heartbeat if nothing was returned for an interval."""
         silent_since_us = self._silent_since_us or 0
         if self.clock.monotonic_us() - silent_since_us < self._heartbeat_us:
             return ()
@@ -126,7 +126,7 @@ class WaitingQuery(ABC):
         """End the query."""
         self._is_cancelled = True
         self._changed.notify()
-        if self._stepping.acquire(blocking=False):  # else the step that runs releases what is open
+        if self._stepping.acquire(blocking=False):  # otherwise the running step releases open files
             try:
                 self.stop()
             finally:

@@ -1,10 +1,10 @@
-"""Change streams and tables as INFORMATION_SCHEMA describes them.
+"""Change streams and tables as described by INFORMATION_SCHEMA.
 
 Runs simple queries that every implementation of Spanner answers, and joins their results here.
 Both dialects have the same views.  In PostgreSQL the parameter of a query is `$1`, a flag is YES or
 NO, the default schema is `public`, and types have PostgreSQL's names.  Names are compared as they
 are stored: PostgreSQL has folded those that were not quoted.  Names of tables in a named schema are
-`schema.table`, as data change records have them.
+`schema.table`, as in data change records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TIMEOUT_S = 15.0
 _SYSTEM_SCHEMAS = {"INFORMATION_SCHEMA", "SPANNER_SYS", "PG_CATALOG"}
 _DEFAULT_SCHEMAS = {GOOGLE_SQL: "", POSTGRESQL: "public"}
 _NEVER_CAPTURED = {"TOKENLIST"}
-"""Types of columns that no change stream holds: Spanner makes them for its search indexes."""
+"""Types of columns that no change stream records: Spanner creates them for its search indexes."""
 
 _DIALECT = (
     "SELECT option_value FROM information_schema.database_options "
@@ -77,7 +77,7 @@ _KEY_ORDER = (
 
 Row = Mapping[str, Any]
 _Watched = Mapping["_TableName", frozenset[str] | None]
-"""For each table the columns that a stream lists, besides the key; None: it watches all of them."""
+"""For each table the columns that a stream lists, besides the key; None if it watches all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class SpannerCatalogue:
         self._known_dialect = ""
 
     def describe(self, stream: str) -> StreamDescription:
-        """Return a change stream and its tables; `exists` is false without the stream."""
+        """Return a change stream and its tables; `exists` is false if there is no such stream."""
         dialect = self._dialect()
         if dialect not in DIALECTS:
             return StreamDescription(
@@ -127,16 +127,16 @@ class SpannerCatalogue:
         )
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
-        """Return a table as a change stream watches it, now or at a time; None without the table.
+        """Return a table as a change stream watches it, now or at a time; None if it is missing.
 
-        A table that the stream no longer watches, or that exists no more, has records left: all of
-        its columns count as watched.
+        Of a table that the stream no longer watches, or that no longer exists, records may remain:
+        all of its columns count as watched.
         """
         schema, _, table = name.rpartition(".")
-        wanted = _TableName(schema, table)
+        qualified = _TableName(schema, table)
         watched = self._watched(stream, watches_all=False, read_ns=read_ns)
         tables = self._tables(
-            {wanted: watched.get(wanted)},
+            {qualified: watched.get(qualified)},
             filters_of(self._options(stream, read_ns=read_ns)),
             only_table=table,
             read_ns=read_ns,
@@ -156,7 +156,7 @@ class SpannerCatalogue:
         )
 
     def key_order(self, name: str, *, read_ns: int | None = None) -> KeyOrder:
-        """Return the order of a table's rows, now or at a time; no parts without the table."""
+        """Return the order of a table's rows, now or at a time; empty for a missing table."""
         schema, _, table = name.rpartition(".")
         rows = [
             row
@@ -176,7 +176,7 @@ class SpannerCatalogue:
     def now_ns(self) -> int:
         """Return the service's time in nanoseconds since 1970, not that of this host.
 
-        In a database of another dialect that is 0: nothing of it is read.
+        0 in a database of another dialect, of which nothing is read.
         """
         sql = _NOW.get(self._dialect(), "")
         return next((parse_rfc3339_ns(row["now"]) for row in self._rows(sql)), 0) if sql else 0
@@ -184,13 +184,13 @@ class SpannerCatalogue:
     def _dialect(self) -> str:
         """Return the database's dialect, which never changes."""
         if not self._known_dialect:
-            # No row at all: older databases, which are GoogleSQL.
+            # No row: older databases, which are GoogleSQL.
             dialect = next((row["option_value"] for row in self._rows(_DIALECT)), GOOGLE_SQL)
             self._known_dialect = dialect
         return self._known_dialect
 
     def _name(self, row: Row) -> _TableName:
-        """Return the table that a row is about; one in the default schema has none in its name."""
+        """Return a row's table; in the default schema it has no schema in its name."""
         schema = row["table_schema"] or ""
         is_default = schema == _DEFAULT_SCHEMAS[self._dialect()]
         return _TableName("" if is_default else schema, row["table_name"])
@@ -202,7 +202,7 @@ class SpannerCatalogue:
         }
 
     def _watched(self, stream: str, *, watches_all: bool, read_ns: int | None = None) -> _Watched:
-        """Return the tables that a stream watches; those that it names, if not all."""
+        """Return the tables that a stream watches: all, or those that it names."""
         if watches_all:
             names = [
                 self._name(row) for row in self._rows(_TABLES) if row["table_type"] == "BASE TABLE"
@@ -227,7 +227,7 @@ class SpannerCatalogue:
     ) -> tuple[TableSchema, ...]:
         """Return the wanted tables that exist, by name; `only_table` narrows the queries.
 
-        Columns that no change stream can hold are left out.
+        Columns that no change stream records are left out.
         """
         columns_sql, keys_sql, bound = _COLUMNS, _KEYS, {}
         if only_table:
@@ -281,7 +281,7 @@ def _column(
     row: Row, kind: ColumnType, key_position: int | None, listed: frozenset[str] | None
 ) -> Column:
     name = row["column_name"]
-    # Spanner's change streams hold every key column, and no other generated one.
+    # Spanner's change streams record every key column, and no other generated one.
     is_recorded = (listed is None or name in listed) and row["is_generated"] != "ALWAYS"
     return Column(
         name=name,
@@ -313,26 +313,26 @@ _T = TypeVar("_T")
 
 
 class TablesAt:
-    """Tables at a time: asks the catalogue in a thread, and remembers each table's last time.
+    """Tables at a time: reads the catalogue in a thread, and caches each table's last time.
 
-    Google's page on the information schema lets its views be read at an exact time.
+    Google's page on the information schema allows reads of its views at an exact time.
     """
 
     def __init__(self, catalogue: Catalogue, *, stream: str, tasks: Tasks) -> None:
-        """`stream` is the change stream that says which columns are watched."""
+        """`stream` is the change stream that determines which columns are watched."""
         self._catalogue = catalogue
         self._stream = stream
         self._tasks = tasks
-        self._known: dict[str, tuple[int, TableSchema | None]] = {}
+        self._tables: dict[str, tuple[int, TableSchema | None]] = {}
 
     async def table(self, name: str, *, read_ns: int) -> TableSchema | None:
         """Return a table as it was; None if there was none.  Raises QueryError and SchemaError."""
-        at, table = self._known.get(name, (None, None))
-        if at != read_ns:
+        former_ns, table = self._tables.get(name, (None, None))
+        if former_ns != read_ns:
             table = await self._tasks.in_thread(
                 lambda: self._catalogue.table(name, stream=self._stream, read_ns=read_ns)
             )
-            self._known[name] = (read_ns, table)
+            self._tables[name] = (read_ns, table)
         return table
 
     async def in_thread(self, ask: Callable[[], _T]) -> _T:

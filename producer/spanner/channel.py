@@ -37,7 +37,7 @@ ENDPOINT_DEFAULT = "spanner.googleapis.com:443"
 _SERVICE = "/google.spanner.v1.Spanner/"
 _SESSION_TIMEOUT_S = 20.0
 _API_CLIENT = f"tidegate/{__version__} gl-python/{platform.python_version()}"
-"""As Google's clients name themselves; their libraries (`gax`, `gapic`) make no query."""
+"""In the form of Google's clients; their libraries (`gax`, `gapic`) make no query."""
 _RETRIABLE = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.ABORTED,
@@ -71,7 +71,7 @@ def rpc_error(
 ) -> QueryError:
     """Return the error for a failed call; `what` is the attempted action.
 
-    It is retriable if its status is, if its session is lost, or if `may_pass`.
+    It is retriable if its status is, if its session is lost, or with `may_pass`.
     """
     code: grpc.StatusCode = error.code()
     details = str(error.details() or "")
@@ -89,8 +89,8 @@ class SpannerChannels:
     """Connections to one database, and the multiplexed session that all its queries share.
 
     `emulator_host` is `host:port` of an emulator or simulator, reached in plaintext without
-    credentials; empty means the service, with the host's default credentials.  With `tls` of an
-    own deployment calls carry no credentials of Google's, unless `credentials_file` has some.
+    credentials; empty means the service, with the host's default credentials.  With `tls` of an own
+    deployment calls carry no Google credentials, unless `credentials_file` has some.
     `query_transport` is "h2" or "grpc".
     """
 
@@ -110,7 +110,7 @@ class SpannerChannels:
         tls = tls or Tls()
         self._is_signed = not emulator_host and (bool(credentials_file) or not tls.is_of_deployment)
         self._database_role = database_role
-        # The audience of the credentials is the service, whatever address it is reached at.
+        # The audience of the credentials is the service, at whatever address it is reached.
         audience = f"https://{ENDPOINT_DEFAULT.partition(':')[0]}/"
         self._authorization = Authorization(audience, credentials_file=credentials_file)
         self._service = ServiceClient(
@@ -128,7 +128,7 @@ class SpannerChannels:
         self._session = ""
         self._session_lock = threading.Lock()
         self._session_turn = asyncio.Lock()
-        """One of the queries that start together asks for the session, with one thread."""
+        """One of the queries that start together creates the session, in one thread."""
 
     def execute_sql(self, request: Any, *, timeout_s: float) -> Any:
         """Run a query and return its `ResultSet`; raises QueryError."""
@@ -136,8 +136,8 @@ class SpannerChannels:
 
     def partition_read(self, request: Any, *, timeout_s: float) -> Any:
         """Cut a read into shares and return the `PartitionResponse`; raises QueryError."""
-        what = "cut a read into shares"
-        return self._ask("partition_read", request, timeout_s=timeout_s, what=what)
+        action = "cut a read into shares"
+        return self._ask("partition_read", request, timeout_s=timeout_s, what=action)
 
     def stream(self, method: str, request: Any, session: str) -> ResponseStream:
         """Prepare a streaming call without a deadline, on the running asyncio loop."""
@@ -168,10 +168,10 @@ class SpannerChannels:
     def failed(
         self, error: grpc.RpcError, session: str, *, what: str, **fields: object
     ) -> QueryError:
-        """Return the error for a failed call; a session that is gone is re-created next time.
+        """Return the error for a failed call; a lost session is re-created next time.
 
-        A call that the service rejects, though it accepted others before, is retriable for some
-        minutes, with a fresh token.
+        If the service rejects a call after it accepted others, the error is retriable for some
+        minutes, with a new token.
         """
         may_pass = self._may_pass(error)
         fields["database"] = self.database
@@ -187,7 +187,7 @@ class SpannerChannels:
         self._rejections.accept()
 
     def close(self) -> None:
-        """Close all connections; calls that still run end."""
+        """Close all connections; running calls end."""
         self._service.close()
         self._streams.close()
 
@@ -203,11 +203,11 @@ class SpannerChannels:
 
     def _no_session(self, error: grpc.RpcError) -> QueryError:
         may_pass = self._may_pass(error)
-        what = "open a session in Spanner"
-        return rpc_error(error, what=what, may_pass=may_pass, database=self.database)
+        action = "open a session in Spanner"
+        return rpc_error(error, what=action, may_pass=may_pass, database=self.database)
 
     def _may_pass(self, error: grpc.RpcError) -> bool:
-        """Whether a rejected call may be accepted later; asks for a fresh token."""
+        """Whether a rejected call may be accepted later; requests a new token."""
         if not is_rejection(error):
             return False
         self._authorization.renew()
@@ -227,7 +227,7 @@ class SpannerChannels:
         ]
 
     def _open_connection(self) -> stream_channels.Connection:
-        """Return a connection for queries; a session was created before it."""
+        """Return a connection for queries; the session was created before."""
         endpoint = self._service.endpoint
         if self.query_transport == "grpc":
             return GrpcConnection(endpoint)

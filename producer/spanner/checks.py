@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _NO_ANSWER = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 _NOT_TRUSTED = re.compile("certificate.verify.failed", re.IGNORECASE)
-"""As gRPC and Python's own TLS say it."""
+"""The texts of gRPC and of Python's TLS."""
 _PROBE_HEARTBEAT_MS = 1_000
 _TRIAL_NS = 1_000_000_000
-"""Interval of the queries that `check` tries."""
+"""Interval of the queries that `check` runs."""
 _TRIAL_PATIENCE_S = 30.0
 
 _Stream = TypeVar("_Stream", bound="ChangeStream")
@@ -48,16 +48,14 @@ def validate_stream(
     now_ns: Callable[[], int],
     has_begun: bool = False,
 ) -> tuple[StreamDescription, _Stream, int]:
-    """Return the stream and its description if it can be read from `start_ns`, and its start.
+    """Return the stream, its description if it can be read from `start_ns`, and its start.
 
-    `start_ns` is None for one that starts now, or has begun.  `now_ns` asks the service for its
-    time, with which every start is compared: the clock of this host may be wrong.
-
-    Also runs the smallest possible query, because no table shows the right to read a stream, nor
-    since when it holds changes.
-    `open_stream` makes the stream's reader from what the catalogue says; `run_task` runs a task to
-    its end; `has_begun`: its tables may have changed since.  Raises ConfigError or
-    UnreachableError.
+    `start_ns` is None for a stream that starts now, or has begun.  `now_ns` returns the service's
+    time, with which every start is compared: the clock of this host may be wrong.  Also runs the
+    smallest possible query, because no table shows the right to read a stream, nor since when it
+    holds changes.  `open_stream` makes the stream's reader from the catalogue's description;
+    `run_task` runs a task to its end; with `has_begun` its tables may have changed since.  Raises
+    ConfigError or UnreachableError.
     """
     try:
         description = catalogue.describe(name)
@@ -87,8 +85,8 @@ async def _probe(stream: ChangeStream, *, instant_ns: int, now_ns: int) -> None:
         await query.next_size()
     except PositionExpired as error:
         if instant_ns == now_ns:
-            # Only the instant does not fit (a stream that is a moment old): the right to read is
-            # checked before it.
+            # Only the instant does not fit (a stream that has just been created): the right to read
+            # is checked before it.
             return
         raise ConfigError(
             "start: it is before the stream's creation or retention",
@@ -108,9 +106,9 @@ def try_query(
     start_ns: int,
     transport: str,
 ) -> str:
-    """Return how queries of one second went, of the stream and of its first stream partition.
+    """Return the outcome of queries of one second, on the stream and its first stream partition.
 
-    Raises ConfigError or UnreachableError with the transport where one fails or does not end.
+    Raises ConfigError or UnreachableError with the transport if one fails or does not end.
     """
     outcome = _Outcome()
     try:
@@ -132,7 +130,7 @@ def try_query(
 
 @dataclass(slots=True)
 class _Outcome:
-    """Responses of the tried queries."""
+    """Responses of the trial queries."""
 
     responses: int = 0
     first_s: float = 0.0
@@ -178,7 +176,7 @@ async def _read(stream: ChangeStream, token: str, start_ns: int, outcome: _Outco
 
 
 def setup_error(error: QueryError, **more: object) -> ConfigError | UnreachableError:
-    """Return a failed call as an error of the settings, or of the system they point at.
+    """Return a failed call as an error of the settings, or of the system that they name.
 
     A call that may pass a moment later is not an error of the settings.
     """
@@ -205,7 +203,7 @@ def setup_error(error: QueryError, **more: object) -> ConfigError | UnreachableE
 
 
 WHERE_MAX = 1_000
-"""Characters of a condition: each chunk of a run has it in its tokens."""
+"""Characters of a condition, which is in the tokens of each chunk of a run."""
 
 _PLAN_TIMEOUT_S = 30.0
 _PLAN = ExecuteSqlRequest.QueryMode.PLAN
@@ -220,7 +218,7 @@ _POSTGRESQL_QUOTED = re.compile(
     re.DOTALL,
 )
 _NAME = re.compile(r"([`\"])([^`\"]*)\1(\s*\()?")
-"""A quoted name, and the parenthesis after that of a function."""
+"""A quoted name, and the parenthesis after a function's name."""
 _CHANGING = re.compile(
     r"\b(?:current_(?:timestamp|datetime|date|time)|local(?:timestamp|time)|tablesample)\b"
     r"|\b(?:rand|random|generate_uuid|gen_random_uuid|new_uuid|now|nextval"
@@ -228,13 +226,13 @@ _CHANGING = re.compile(
     r"|get_internal_sequence_state)(?=\s*\()",
     re.IGNORECASE,
 )
-"""Names in SQL whose value is another one when a query is repeated at the same time."""
+"""Names in SQL whose value differs when a query is repeated at the same time."""
 
 
 def require_condition(
     channels: SpannerChannels, *, table: str, change_stream: str, where: str
 ) -> None:
-    """Raise ConfigError for a condition with which no chunk of the table could be read.
+    """Raise ConfigError for a condition that would prevent reading any chunk of the table.
 
     Plans the query of a chunk, and reads no row.  Raises UnreachableError if Spanner does not
     answer.
@@ -251,11 +249,11 @@ def require_condition(
 
 
 def changing_word(where: str, *, dialect: str) -> str:
-    """Return a name in a condition whose value changes with each query; empty without one."""
+    """Return a name in a condition whose value changes with each query; empty if there is none."""
     is_postgresql = dialect == POSTGRESQL
     quoted, mark = (_POSTGRESQL_QUOTED, '"') if is_postgresql else (_GOOGLE_QUOTED, "`")
     names_only = quoted.sub(lambda match: match[0] if match[0].startswith(mark) else " ", where)
-    # Functions can be named in quotes as well; any other quoted name is one of the database's.
+    # Functions can be quoted as well; any other quoted name is one of the database's.
     plain = _NAME.sub(lambda match: f" {match[2]}(" if match[3] else " ", names_only)
     match = _CHANGING.search(plain)
     return match[0] if match else ""
@@ -282,7 +280,7 @@ def _require(channels: SpannerChannels, table: str, change_stream: str, where: s
         )
     columns = [column.name for column in schema.key_columns]
     chunk = chunk_query(schema, order, columns, after=None, where=where, rows=1)
-    # Without parentheses around it, a condition that closes ours does not parse.
+    # Without parentheses around it, a condition that closes the query's own does not parse.
     alone = f"SELECT 1 FROM {order.quoted(table)} WHERE {where}\nLIMIT 1"  # noqa: S608 - it is only planned
     for sql in (chunk.sql, alone):
         undeclared = sorted(_plan(channels, sql, where))

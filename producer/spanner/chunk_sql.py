@@ -1,8 +1,8 @@
-"""The query of a chunk in SQL: the rows after a key that meet a condition, in the table's order.
+"""The SQL query of a chunk: the rows after a key that meet a condition, in the table's order.
 
-GoogleSQL puts NULL before all values where a column ascends and after them where it descends;
-PostgreSQL does the opposite.  Both compare all other values as they sort them, except for floats:
-NaN is neither less than a number nor equal to itself.
+In GoogleSQL, NULL comes before all values where a column ascends and after them where it descends;
+in PostgreSQL the opposite holds.  Both compare all other values as they sort them, except for
+floats: NaN is neither less than a number nor equal to itself.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class KeyOrder:
         return part.is_descending == (self.dialect == POSTGRESQL)
 
     def quoted(self, name: str) -> str:
-        """Return a name as SQL has it; of a table in a named schema, both names."""
+        """Return a quoted name; for a table in a named schema, both parts."""
         mark = '"' if self.dialect == POSTGRESQL else "`"
         return ".".join(f"{mark}{part.replace(mark, mark * 2)}{mark}" for part in name.split("."))
 
     def parameter(self, number: int) -> tuple[str, str]:
-        """Return a parameter as SQL has it, and its name in a request; numbers begin with 1."""
+        """Return a parameter in SQL, and its name in a request; numbers begin with 1."""
         if self.dialect == POSTGRESQL:
             return f"${number}", f"p{number}"
         return f"@after{number}", f"after{number}"
@@ -77,8 +77,8 @@ def chunk_query(
 ) -> ChunkSql:
     """Return the query of `rows` rows after the key `after` that meet the condition `where`.
 
-    `columns` are returned, in their order.  A condition is in its own line, so that a
-    comment at its end ends with it.
+    `columns` are returned, in their order.  A condition has its own line, so that a comment at its
+    end ends with it.
     """
     named = ", ".join(order.quoted(name) for name in columns)
     codes = {column.name: column.type.code for column in table.key_columns}
@@ -89,7 +89,7 @@ def chunk_query(
     later = f"{place.after_last_key()} AND " if after is not None else ""
     sorted_by = f"ORDER BY {keys} " if keys else ""  # a table without a key has one row
     whole = order.quoted(table.name)
-    # The condition is the operator's, and was checked; Spanner lets this query write nothing.
+    # The condition is the operator's, and was checked; Spanner does not let this query write.
     sql = f"SELECT {named} FROM {whole} WHERE {later}({where}\n) {sorted_by}LIMIT {rows}"  # noqa: S608 - as above
     return ChunkSql(sql, place.parameters)
 
@@ -108,7 +108,7 @@ class _Place:
                 self.parameters[in_request] = (codes[name], value)
 
     def after_last_key(self) -> str:
-        """Return the condition of keys after the last one, in parentheses."""
+        """Return the condition for keys after the last one, in parentheses."""
         ways: list[str] = []
         equal: list[str] = []
         for part in self._order.parts:
@@ -116,12 +116,12 @@ class _Place:
                 ways.append(" AND ".join([*equal, beyond]))
             equal.append(self._equal(part))
         later = " OR ".join(f"({way})" for way in ways) or "FALSE"
-        # Says nothing new, but gives Spanner a range in which to begin.
+        # Redundant, but gives Spanner a range in which to begin.
         bound = self._bound(self._order.parts[0]) if len(self._order.parts) > 1 else ""
         return f"({bound} AND ({later}))" if bound else f"({later})"
 
     def _bound(self, part: KeyPart) -> str:
-        """Return the condition of the same value of a column and later ones; empty for all."""
+        """Return the condition for the same value of a column and later ones; empty for all."""
         if part.name in self._names:
             return self._compared(part, "<=" if part.is_descending else ">=")
         return "" if self._order.is_null_first(part) else self._equal(part)
@@ -132,7 +132,7 @@ class _Place:
         return f"{name} IS NULL" if parameter is None else f"{name} = {parameter}"
 
     def _beyond(self, part: KeyPart) -> str:
-        """Return the condition of later values of a column; empty where there are none."""
+        """Return the condition for later values of a column; empty if there are none."""
         if part.name in self._names:
             return self._compared(part, "<" if part.is_descending else ">")
         is_last = not self._order.is_null_first(part)

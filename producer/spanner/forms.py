@@ -1,7 +1,7 @@
-"""How a change stream is queried and its responses decoded, by dialect and partition mode.
+"""The query and the decoding of a change stream, by dialect and partition mode.
 
-Everything else of a query is the same in each form (seed: "Change stream read functions and query
-syntax"): its four arguments, its errors, the `records` that come of it.
+Everything else is the same in each form: the query's four arguments, its errors, and the resulting
+`records`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ WINDOW_US = 20 * 60 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class StreamForm:
-    """The queries of one change stream; its decoders share the column lists that they keep."""
+    """The queries of one change stream; its decoders share their caches of column lists."""
 
     sql: str
     start: str
     """Name of the parameter with the start; a TIMESTAMP as RFC 3339 text."""
     end: str
-    """The end's form: as the start, or NULL."""
+    """The end's form: like the start, or NULL."""
     token: str
     """The stream partition token's form: a STRING, or NULL for the initial query."""
     heartbeat: str
     """The heartbeat interval's form: an INT64, in milliseconds."""
     decoding_factor: int
-    """What a message takes until it is decoded and translated, itself included, by its size."""
+    """Memory of a message until it is decoded and translated, itself included, relative to its
+    size."""
     decoder: Callable[[], Decoder]
     """Makes the decoder of one query's response."""
 
@@ -101,7 +102,7 @@ _JSON_FACTOR = 16
 """3 to 6 for large values and many rows, 11 for an array of short texts, and 16 for one record with
 many small changes, whose JSON is parsed as a whole."""
 _PROTO_FACTOR = 16
-"""As `message_memory` measures it: a record is parsed as a whole, as JSON is."""
+"""Measured by `message_memory`: a record is parsed as a whole, like JSON."""
 
 _Parts: TypeAlias = tuple[str, dict[str, str], int, Callable[[ColumnTypesCache], Decoder]]
 _FORMS: dict[tuple[str, str], _Parts] = {

@@ -1,6 +1,6 @@
 """Change stream queries on Spanner's API.
 
-Fills in the arguments of a form's query, runs it without a deadline, since a stream partition may
+Fills in the arguments of a form's query, runs it without a deadline, because a stream partition may
 last for hours, and translates errors.  It does not retry: the core decides where a query continues.
 """
 
@@ -47,12 +47,12 @@ class QueryOptions:
     priority: str = ""
     """`LOW`, `MEDIUM` or `HIGH`, as `RequestOptions.Priority` names them."""
     tag: str = ""
-    """Stands in Spanner's statistics of queries."""
+    """Appears in Spanner's query statistics."""
     replicas: tuple[tuple[str, str], ...] = ()
-    """Where queries are served, the preferred first: a location, and the replica's type or ""."""
+    """Replicas that serve queries, the preferred first: a location, and the type or ""."""
 
     def apply(self, request: Any) -> None:
-        """Set them in an `ExecuteSqlRequest`."""
+        """Set the options in an `ExecuteSqlRequest`."""
         if self.priority:
             request.request_options.priority = getattr(
                 RequestOptions.Priority, f"PRIORITY_{self.priority}"
@@ -133,7 +133,7 @@ class SpannerChangeStream:
 
 
 class SpannerResponse:
-    """One response message, not decoded yet; port: `ports.Response`."""
+    """One response message, not yet decoded; port: `ports.Response`."""
 
     __slots__ = ("_decoder", "_message", "size_bytes")
 
@@ -143,13 +143,13 @@ class SpannerResponse:
         self.size_bytes = len(message)
 
     def decode(self) -> tuple[list[StreamRecord], int]:
-        """Return its records, and the size of the value that it leaves unfinished."""
+        """Return the message's records, and the size of the value that it leaves unfinished."""
         message, self._message = self._message, b""
         return self._decoder.decode(message), self._decoder.unfinished_bytes
 
 
 class _PartOfMessage:
-    """A part of a message whose rest is on its way: no record, and nothing is given back."""
+    """A part of an incomplete message: no record, and no bytes are released."""
 
     size_bytes = 0
 
@@ -175,7 +175,7 @@ class SpannerQuery:
         factor: int,
         at: Callable[[int], SpannerQuery] | None = None,
     ) -> None:
-        """Prepare a query; `at` makes one of the same token and of one instant."""
+        """Prepare a query; `at` makes a query for the same token at one instant."""
         self._at = at
         self._probe: SpannerQuery | None = None
         self._channels = channels
@@ -190,15 +190,14 @@ class SpannerQuery:
         self._is_accepted = False
         self._is_waiting = False
         self._held_bytes = 0
-        """Bytes taken for a message that has begun and is not complete."""
+        """Bytes taken for a message that has begun and is incomplete."""
 
     async def next_size(self) -> int | None:
-        """Return the bytes that the next response message takes until it is decoded.
+        """Return the bytes that the next response message needs until it is decoded.
 
-        They do not include the value that the message before left unfinished.  None at the end;
-        raises QueryError.
-        0 while a part of the message is still missing, or nothing of it came and the connection is
-        busy with other queries.
+        They do not include the value that the preceding message left unfinished.  None at the end;
+        raises QueryError. 0 while a part of the message is still missing, or nothing of it came and
+        the connection is busy with other queries.
         """
         if self._held_bytes:
             return 0
@@ -226,8 +225,8 @@ class SpannerQuery:
     async def receive(self) -> Response:
         """Return the response message whose size was returned; raises QueryError.
 
-        Returns a response without records while the message comes, one a second: so a message that
-        takes long on a slow link does not count as silence.
+        While the message is incomplete, returns a response without records every second, so that a
+        message that takes long on a slow link does not count as silence.
         """
         assert self._responses is not None, "`next_size` comes first"  # noqa: S101 - see the port
         if self._is_waiting:
@@ -263,17 +262,17 @@ class SpannerQuery:
     async def _refusal_of_token(
         self, expired: PositionExpired, at: Callable[[int], SpannerQuery]
     ) -> QueryError:
-        """Return TokenRefused if the stream is another one than that of the token.
+        """Return TokenRefused if the token belongs to another stream.
 
-        Spanner compares a start with the stream's retention and creation before it looks at the
-        token.  So a stream that was dropped and created again under its name first says that the
-        start is too old; only a start that it can read shows that the token is not of it.
+        Spanner compares a start with the stream's retention and creation before it checks the
+        token.  So for a stream that was dropped and re-created under its name, the first error is
+        that the start is too old; only a valid start shows that the token is invalid.
         """
         try:
             earliest_ns = parse_rfc3339_ns(str(expired.fields["lost_until"]))
         except SchemaError:
-            return expired  # unknown, or of a form that only people read
-        # Later than it says: retention moves on, and texts may be rounded.
+            return expired  # unknown, or in an undocumented form
+        # Later than the text: retention moves on, and texts may be rounded.
         query = at(earliest_ns + _LATER_NS)
         with self._lock:
             if self._is_cancelled:
@@ -287,7 +286,7 @@ class SpannerQuery:
             fields["details"] = refused.fields["details"]
             return TokenRefused(refused.message, hint=refused.hint, **fields)
         except TidegateError:
-            return expired  # it says the same in other words, or does not answer now
+            return expired  # another text for the same error, or no answer at present
         finally:
             query.cancel()
         return expired

@@ -1,4 +1,4 @@
-"""Reads of whole tables on Spanner's API, at one time: `backfill.stream.TableReads`."""
+"""Reads of whole tables on Spanner's API, at one time; implements `backfill.stream.TableReads`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class _Keys(RunningQuery, Protocol):
-    """A read of a chunk's keys, as that of its rows."""
+    """A read of a chunk's keys, which is like the read of its rows."""
 
     def rest(self) -> tuple[list[DataChangeRecord], Key | None]: ...
 
@@ -61,7 +61,7 @@ class _KeysResponse:
 
 
 class BoostedChunk:
-    """A read of one chunk: `backfill.on_demand.ChunkRows`; all records are in its `rest`."""
+    """A read of one chunk: `backfill.on_demand.ChunkRows`; its `rest` returns all records."""
 
     def __init__(
         self,
@@ -97,12 +97,12 @@ class BoostedChunk:
     def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
         """Return all records, in the order of their keys, and the last key of a full chunk.
 
-        Raises SchemaError unless the shares had a row for each key, and no other one.
+        Raises SchemaError unless the shares had exactly one row for each key.
         """
         return self._decoder.rest()
 
     async def _go_on(self) -> bool:
-        """Turn to the next share; return False after the last one."""
+        """Continue with the next share; return False after the last one."""
         if self._shares is None:
             self._decoder.expect(self._keys.rest()[0])
             last = self._decoder.last_key
@@ -116,7 +116,7 @@ class BoostedChunk:
 
 
 _FACTOR = 8
-"""What a message takes until it is decoded and translated, itself included, by its size."""
+"""Memory of a message until it is decoded and translated, itself included, relative to its size."""
 
 _CUT_TIMEOUT_S = 60.0
 """Deadline of a request for the shares of a read."""
@@ -124,11 +124,11 @@ _TOO_OLD = re.compile("read timestamp|staleness|version_retention|garbage", re.I
 _KEPT_NS = 1_800_000_000_000
 """Half of the shortest retention period: every database keeps old rows longer."""
 _CONDITION_CODES = {"INVALID_ARGUMENT", "OUT_OF_RANGE"}
-"""Codes with which Spanner refuses the text of a query, or a value that it computes."""
+"""Codes with which Spanner rejects the text of a query, or a value that it computes."""
 
 
 class SpannerTableReads:
-    """Reads of the tables that a change stream watches, with the columns that they had then."""
+    """Reads of the tables that a change stream watches, with the columns of that time."""
 
     def __init__(
         self, channels: SpannerChannels, tables: TablesAt, options: QueryOptions | None = None
@@ -148,21 +148,23 @@ class SpannerTableReads:
 
         return _OfTable(lambda: self._table(table, read_ns), query)
 
-    def rows(self, one: ReadPartition, *, read_ns: int) -> RunningQuery:
+    def rows(self, partition: ReadPartition, *, read_ns: int) -> RunningQuery:
         """Prepare a read of the rows of a key range."""
 
         def query(schema: TableSchema) -> SpannerQuery:
             columns = _read_columns(schema)
-            request = self._request(one.table, columns, read_ns=read_ns)
+            request = self._request(partition.table, columns, read_ns=read_ns)
             bounds = request.key_set.ranges.add()
             _set_key(
-                bounds.start_closed if one.after is None else bounds.start_open,
-                one.after,
+                bounds.start_closed if partition.after is None else bounds.start_open,
+                partition.after,
             )
-            _set_key(bounds.end_closed, one.through)
-            return self._query(request, RowsDecoder(one, columns, read_ns=read_ns), read_ns=read_ns)
+            _set_key(bounds.end_closed, partition.through)
+            return self._query(
+                request, RowsDecoder(partition, columns, read_ns=read_ns), read_ns=read_ns
+            )
 
-        return _OfTable(lambda: self._table(one.table, read_ns), query)
+        return _OfTable(lambda: self._table(partition.table, read_ns), query)
 
     async def _table(self, name: str, read_ns: int) -> TableSchema:
         try:
@@ -205,7 +207,7 @@ class SpannerChunkReads:
         self._catalogue = SpannerCatalogue(channels)
 
     async def chunk(self, place: RunChunk) -> ChunkQuery | BoostedChunk | None:
-        """Prepare a read of the rows of a chunk; None without the table.
+        """Prepare a read of the rows of a chunk; None if the table does not exist.
 
         Raises ConditionRefused for a condition on a table whose keys SQL cannot compare.
         """
@@ -227,7 +229,7 @@ class SpannerChunkReads:
     def _limited(
         self, place: RunChunk, columns: Sequence[Column], interval: dict[str, str]
     ) -> ChunkQuery:
-        """Return the read of the next rows, as many as a chunk has."""
+        """Return the read of the chunk's number of next rows."""
         request = _range_read(ReadRequest, place, columns, last=None)
         request.limit = place.rows
         request.transaction.single_use.read_only.read_timestamp.FromNanoseconds(place.read_ns)
@@ -238,12 +240,12 @@ class SpannerChunkReads:
         self, place: RunChunk, last: Key, decoder: BoostedDecoder
     ) -> list[RunningQuery]:
         """Return the reads of the shares of a chunk up to its last key, in one transaction."""
-        asked = _range_read(PartitionReadRequest, place, decoder.columns, last=last)
-        asked.transaction.begin.read_only.read_timestamp.FromNanoseconds(place.read_ns)
+        cut_request = _range_read(PartitionReadRequest, place, decoder.columns, last=last)
+        cut_request.transaction.begin.read_only.read_timestamp.FromNanoseconds(place.read_ns)
         interval = {"table": place.table, "read_timestamp": format_rfc3339(place.read_ns)}
         try:
             cut = await self._tables.in_thread(
-                lambda: self._channels.partition_read(asked, timeout_s=_CUT_TIMEOUT_S)
+                lambda: self._channels.partition_read(cut_request, timeout_s=_CUT_TIMEOUT_S)
             )
         except QueryError as error:
             raise _explained_boost(error) from error
@@ -279,7 +281,7 @@ class SpannerChunkReads:
 
 
 class _TableQuery(SpannerQuery):
-    """As a change stream query; its errors are those of a read."""
+    """A query like that of a change stream, with the errors of a read."""
 
     method = "StreamingRead"
 
@@ -298,7 +300,7 @@ class _BoostedQuery(_TableQuery):
 
 
 class _OfTable:
-    """A query that can be made once its table is known: `ports.RunningQuery`."""
+    """A query that is prepared once its table is known: `ports.RunningQuery`."""
 
     def __init__(
         self,
@@ -346,7 +348,7 @@ class ChunkQuery(_TableQuery):
 
 
 class ConditionQuery(ChunkQuery):
-    """The read of a chunk whose rows have to meet a condition; a query in SQL."""
+    """The read of a chunk whose rows have to meet a condition, as a query in SQL."""
 
     method = "ExecuteStreamingSql"
 
@@ -359,7 +361,7 @@ class ConditionQuery(ChunkQuery):
         return ConditionRefused("a condition cannot be evaluated", **fields)
 
     def _may_be_too_old(self, failed: QueryError) -> bool:
-        """Whether rows of this time may be gone; the message alone may hold words of a row."""
+        """Whether rows of this time may be gone; the message alone may contain values of a row."""
         read_at = self._request.transaction.single_use.read_only.read_timestamp
         is_young = time.time_ns() - read_at.ToNanoseconds() < _KEPT_NS
         return not is_young and _TOO_OLD.search(str(failed.fields.get("details", ""))) is not None
@@ -398,7 +400,7 @@ def _explained_boost(error: QueryError) -> QueryError:
 def _range_read(
     kind: Any, place: RunChunk, columns: Iterable[Column | RecordColumn], *, last: Key | None
 ) -> Any:
-    """Return a request for the rows of a chunk, up to a key or, without it, the table's end."""
+    """Return a request for the rows of a chunk, up to a key or, without a key, the table's end."""
     request = kind.pb()(table=place.table, columns=[column.name for column in columns])
     bounds = request.key_set.ranges.add()
     _set_key(bounds.start_closed if place.after is None else bounds.start_open, place.after)
@@ -407,7 +409,7 @@ def _range_read(
 
 
 def _set_key(target: ListValue, key: Key | None) -> None:
-    """Set a bound; no value at all is the beginning or the end of the table."""
+    """Set a bound; without a value it is the beginning or the end of the table."""
     target.SetInParent()
     for part in key or ():
         _set_value(target.values.add(), part)

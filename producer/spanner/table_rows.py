@@ -25,7 +25,7 @@ from tidegate.schemas.tables import Column
 from tidegate.schemas.topics import beside
 
 BACKFILL_TAG = "spanner-backfill"
-"""Stands for the transaction tag of a row that was read from its table."""
+"""The transaction tag of a row that was read from its table."""
 
 _ROWS_IN_RECORD = 20
 _ROWS_IN_CHUNK_RECORD = 50
@@ -34,12 +34,12 @@ _ROWS_IN_CHUNK_RECORD = 50
 class _Rows(Decoder):
     """Decodes rows, in the order of their keys.
 
-    Which rows a record has depends on nothing but their place, so that a repeated read returns the
-    same records.
+    The rows of a record depend only on their place, so that a repeated read returns the same
+    records.
     """
 
     def __init__(self, columns: Sequence[Column], *, read_ns: int) -> None:
-        """`columns` are those that are read, in their order."""
+        """`columns` are the columns to read, in their order."""
         super().__init__()
         self._read_ns = read_ns
         self._columns = tuple(
@@ -59,7 +59,7 @@ class _Rows(Decoder):
 
     @property
     def columns(self) -> tuple[RecordColumn, ...]:
-        """Those that are read, in their order."""
+        """The columns to read, in their order."""
         return self._columns
 
     def decode(self, message: bytes) -> list[StreamRecord]:
@@ -69,18 +69,18 @@ class _Rows(Decoder):
             self._learn_types(row_type(metadata).fields)
         cells = [*self._cells, *values] if self._cells else values
         width = len(self._columns)
-        whole = len(cells) - len(cells) % width
+        end_of_rows = len(cells) - len(cells) % width
         records: list[StreamRecord] = []
-        for start in range(0, whole, width):
+        for start in range(0, end_of_rows, width):
             self._add(cells[start : start + width])
             if self._is_whole():
                 records.append(self._record())
-        self._cells = [bytes(cell) for cell in cells[whole:]]
+        self._cells = [bytes(cell) for cell in cells[end_of_rows:]]
         return records
 
     @property
     def unfinished_bytes(self) -> int:
-        """The size of what is kept for a record that is not complete."""
+        """The size of the unfinished row."""
         left = sum(map(len, self._cells))
         return self._chunks.unfinished_bytes + self._mods_bytes + left
 
@@ -91,7 +91,7 @@ class _Rows(Decoder):
             raise SchemaError("a table read ended in the middle of a row")
 
     def _learn_types(self, fields: Sequence[Any]) -> None:
-        """Take the answer's types for columns whose notation in the catalogue is not known."""
+        """Use the response's types for columns with an unknown notation in the catalogue."""
         if len(fields) == len(self._columns):
             self._columns = tuple(
                 column if is_carried(column.type) else replace(column, type=type_of(field.type_))
@@ -99,11 +99,11 @@ class _Rows(Decoder):
             )
 
     def _is_whole(self) -> bool:
-        """Whether the rows that were added make a record."""
+        """Whether the added rows make a record."""
         raise NotImplementedError
 
     def _record(self) -> DataChangeRecord:
-        """Return the record of the rows that were added, and begin the next one."""
+        """Return the record of the added rows, and begin the next one."""
         raise NotImplementedError
 
     def _add(self, cells: Sequence[Serialised]) -> None:
@@ -135,12 +135,12 @@ class _Rows(Decoder):
 
 
 class RowsDecoder(_Rows):
-    """Decodes the rows of one read partition, which is the transaction of its records."""
+    """Decodes the rows of one read partition, which acts as the transaction of its records."""
 
     def __init__(
         self, read_partition: ReadPartition, columns: Sequence[Column], *, read_ns: int
     ) -> None:
-        """`columns` are those that are read, in their order."""
+        """`columns` are the columns to read, in their order."""
         super().__init__(columns, read_ns=read_ns)
         self._read_partition = read_partition
         self._records = -(-read_partition.rows // _ROWS_IN_RECORD)
@@ -183,11 +183,11 @@ class RowsDecoder(_Rows):
 class ChunkDecoder(_Rows):
     """Decodes the rows of a chunk; each record is one transaction.
 
-    How many rows there are is known at the end only: `rest` has those of the last record.
+    The number of rows is known only at the end: `rest` returns those of the last record.
     """
 
     def __init__(self, place: RunChunk, columns: Sequence[Column]) -> None:
-        """`columns` are those that are read, in their order."""
+        """`columns` are the columns to read, in their order."""
         super().__init__(columns, read_ns=place.read_ns)
         self._place = place
         positions = {column.name: column.key_position or 0 for column in columns}
@@ -195,9 +195,9 @@ class ChunkDecoder(_Rows):
         self._last: Mod | None = None
 
     def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
-        """Return the record of the last rows, if there are any left, and the last key.
+        """Return the record of the last rows, if any are left, and the last key.
 
-        The key is None where the chunk has fewer rows than were asked for: the table ends here.
+        The key is None if the chunk has fewer rows than requested: the table ends here.
         """
         last = self._mods[-1] if self._mods else self._last
         records = [self._record()] if self._mods else []
@@ -224,26 +224,26 @@ class ChunkDecoder(_Rows):
 
 
 class BoostedDecoder(ChunkDecoder):
-    """Decodes the rows of a chunk that come in any order; its keys have come before, in theirs."""
+    """Decodes the rows of a chunk in any order; its keys were read before, in order."""
 
     def __init__(self, place: RunChunk, columns: Sequence[Column]) -> None:
-        """`columns` are those that are read, in their order."""
+        """`columns` are the columns to read, in their order."""
         super().__init__(place, columns)
         self._order: list[Key] = []
 
     @property
     def last_key(self) -> Key | None:
-        """The last of the keys; None without one."""
+        """The last key; None without keys."""
         return self._order[-1] if self._order else None
 
     def expect(self, records: Iterable[StreamRecord]) -> None:
-        """Take the next keys, as a read of the key columns alone returns them."""
+        """Add the next keys, as returned by a read of the key columns."""
         for record in records:
             if isinstance(record, DataChangeRecord):
                 self._order += map(self._key_of, record.mods)
 
     def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
-        """Return all records, and the last key; None where the table ends here."""
+        """Return all records, and the last key; None if the table ends here."""
         order, rows = self._order, {self._key_of(mod): mod for mod in self._mods}
         if len(self._mods) != len(order) or rows.keys() != set(order):
             message = "the shares of a table read have other rows than the table had at this time"
@@ -276,18 +276,18 @@ class KeysDecoder(Decoder):
         _, values = self._chunks.take(message)
         cells = [*self._cells, *values] if self._cells else values
         width = self._width
-        rows, at = len(cells) // width, 0
-        while (step := self._ranges.rows_to_end()) <= rows - at:
+        rows, row = len(cells) // width, 0
+        while (step := self._ranges.rows_to_end()) <= rows - row:
             self._ranges.pass_over(step - 1)
-            at += step
-            self._ranges.end_at(tuple(map(_plain, cells[(at - 1) * width : at * width])))
-        self._ranges.pass_over(rows - at)
+            row += step
+            self._ranges.end_at(tuple(map(_plain, cells[(row - 1) * width : row * width])))
+        self._ranges.pass_over(rows - row)
         self._cells = [bytes(cell) for cell in cells[rows * width :]]
         return []
 
     @property
     def unfinished_bytes(self) -> int:
-        """The size of what is kept of a key that is not complete."""
+        """The size of the unfinished key."""
         return self._chunks.unfinished_bytes + sum(map(len, self._cells))
 
     def end(self) -> None:
@@ -298,7 +298,7 @@ class KeysDecoder(Decoder):
 
 
 def _plain(cell: Serialised) -> Any:
-    """Return a value as the JSON of a data change record has it."""
+    """Return a value as in the JSON of a data change record."""
     text = content_of(cell, TEXT)
     if text is not None:
         return str(text, "utf-8")

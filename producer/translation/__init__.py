@@ -1,1 +1,1 @@
-"""From data change records to framed Avro messages, and how a table's encoding evolves."""
+"""Data change records as framed Avro messages, and the evolution of a table's encoding."""

@@ -1,8 +1,8 @@
 """Column values, as Spanner's change records hold them, to the Avro bytes of `["null", T]`.
 
-The meaning of values is in `translation.values`; the layout of the bytes is here.  The forms that
-most values have are read and written in one step; every other form, and every value that does not
-fit, goes through the converter.  A value that cannot be represented is a SchemaError.
+`translation.values` interprets values; this module lays out their bytes.  The most frequent forms
+of values are read and written in one step; every other form, and every value that does not fit,
+goes through the converter.  A value that cannot be represented is a SchemaError.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PRESENT = b"\x02"
 END_OF_ARRAY = b"\x00"
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _INT64_DIGITS = 18
-# Two bytes at a time are looked up: 14 bits, low ones first, and in each byte whether one follows.
+# Two bytes are looked up at a time: 14 bits, low ones first, each byte with its continuation bit.
 _PAIR_BITS = 14
 _PAIRS = 1 << _PAIR_BITS
 _FOLLOWED = [bytes((low & 127 | 128, low >> 7 | 128)) for low in range(_PAIRS)]
 _LAST = [bytes((n,) if n < 128 else (n & 127 | 128, n >> 7)) for n in range(_PAIRS)]
-# Lengths and most numbers are small: the bytes of numbers from 0 on, after the branch too.
+# Lengths and most numbers are small: the bytes of numbers from 0 on, also with the branch before.
 _SMALL = _LAST[::2]
 _PRESENT_SMALL = [PRESENT + number for number in _SMALL]
 _SMALL_END = len(_SMALL)
@@ -61,9 +61,9 @@ def field_writer(
 
 
 def usual_form(column_type: ColumnType, timestamps: TimestampForm = TimestampForm.MICROS) -> str:
-    """Return the form that the values of a column usually have, as the accelerator names it.
+    """Return the usual form of a column's values, by the accelerator's name.
 
-    Empty where it has none of these types.
+    Empty for a type without one.
     """
     form = _USUAL_FORMS.get(column_type.code, "")
     plain = type(column_type)(column_type.code)
@@ -73,14 +73,14 @@ def usual_form(column_type: ColumnType, timestamps: TimestampForm = TimestampFor
 
 
 def _general(column_type: ColumnType, timestamps: TimestampForm) -> FieldWriter:
-    """Return a writer of every form of a value: it converts first, then writes."""
+    """Return a writer for every form of a value: it converts, then writes."""
     return written_by(converter(column_type, timestamps), column_type, timestamps)
 
 
 def written_by(
     convert: Converter, column_type: ColumnType, timestamps: TimestampForm = TimestampForm.MICROS
 ) -> FieldWriter:
-    """Return the writer of a nullable column, no array, whose values `convert` makes plain."""
+    """Return the writer of a nullable column, not an array, whose values `convert` makes plain."""
     avro = avro_type(column_type, timestamps)
     write = _WRITERS[avro if isinstance(avro, str) else avro["type"]]
 
@@ -91,7 +91,7 @@ def written_by(
 
 
 def array_field(column_type: ColumnType, element: FieldWriter) -> FieldWriter:
-    """Return the writer of an array, or null: one block, and the empty one that ends it."""
+    """Return the writer of an array or null: one block, then the empty block that ends it."""
     refuse = converter(column_type)
 
     def field(value: Any) -> bytes:
@@ -180,13 +180,13 @@ def _text(general: FieldWriter) -> FieldWriter:
 def _numeric(general: FieldWriter) -> FieldWriter:
     def field(value: Any) -> bytes:
         if value.__class__ is str:
-            whole, _, fraction = value.partition(".")
+            integer, _, fraction = value.partition(".")
             places = len(fraction)
             if (
-                len(whole) <= NUMERIC_WHOLE_DIGITS
+                len(integer) <= NUMERIC_WHOLE_DIGITS
                 and places <= NUMERIC_SCALE
                 and fraction[:1] != "-"
-                and _is_integer(digits := whole + fraction)
+                and _is_integer(digits := integer + fraction)
             ):
                 data = unscaled_bytes(int(digits) * _POWERS[places])
                 return _PRESENT_SMALL[len(data)] + data
@@ -196,7 +196,7 @@ def _numeric(general: FieldWriter) -> FieldWriter:
 
 
 def _is_integer(text: str) -> bool:
-    """Whether a text is ASCII digits, after a minus or not."""
+    """Whether a text is ASCII digits, optionally after a minus sign."""
     return text.isascii() and (text.isdigit() or (text[:1] == "-" and text[1:].isdigit()))
 
 

@@ -1,7 +1,7 @@
 """Views of a catalogue: without the tables and columns left out, and with second names of tables.
 
 Rows that are read on demand are records of a table with a second name (`schemas.topics.beside`), so
-its topic, its schemas and its place in the progress topic come about as those of a later table do.
+its topic, its schemas and its place in the progress topic are created like those of a later table.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class FilteredCatalogue:
     def __init__(
         self, catalogue: Catalogue, record_filter: RecordFilter, *, is_new: bool = False
     ) -> None:
-        """`is_new`: the stream has not begun, so names can be corrected."""
+        """With `is_new` the stream has not begun, so names can be corrected."""
         self._catalogue = catalogue
         self._filter = record_filter
         self._is_new = is_new
 
     def describe(self, stream: str) -> StreamDescription:
-        """Return a change stream with the tables that are published.
+        """Return a change stream with its published tables.
 
-        Raises ConfigError for a new stream of which the filter leaves no table, or a column of a
-        primary key out, or that does not watch a table or column that the filter names.
+        Raises ConfigError for a new stream if the filter leaves out all tables or a primary key
+        column, or names a table or column that the change stream does not watch.
         """
         described = self._catalogue.describe(stream)
         wrong = self._filter.unmatched(described.tables) if self._is_new else []
@@ -57,9 +57,9 @@ class FilteredCatalogue:
         return replace(described, tables=tables)
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
-        """Return a table as it is published; None if there is no such table.
+        """Return a table as published; None if it does not exist.
 
-        Raises SchemaError for one whose primary key the filter leaves out in part.
+        Raises SchemaError for a table with a primary key column that the filter leaves out.
         """
         table = self._catalogue.table(name, stream=stream, read_ns=read_ns)
         return None if table is None else self._filter.narrowed_table(table)
@@ -87,9 +87,9 @@ class BesideCatalogue:
         return self._catalogue.describe(stream)
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
-        """Return a table under either name; None if there is no such table.
+        """Return a table under either name; None if it does not exist.
 
-        Raises SchemaError for a table of the database whose first name is like a second one.
+        Raises SchemaError for a table of the database whose first name looks like a second one.
         """
         first = table_of(name)
         if first == name:
@@ -101,13 +101,13 @@ class BesideCatalogue:
 
 
 def require_other_name(table: str) -> None:
-    """Raise SchemaError for a table that is named as rows on demand are."""
+    """Raise SchemaError for a table whose name looks like the second name of another one."""
     if table_of(table) != table:
         raise SchemaError(_other_name_message(table), hint=_OTHER_NAME_HINT, table=table)
 
 
 def require_other_names(tables: Iterable[TableSchema]) -> None:
-    """Raise ConfigError for a table of the database that is named as rows on demand are."""
+    """Raise ConfigError for a table of the database whose name looks like a second name."""
     for table in tables:
         if table_of(table.name) != table.name:
             raise ConfigError(_other_name_message(table.name), hint=_OTHER_NAME_HINT)

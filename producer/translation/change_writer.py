@@ -1,11 +1,11 @@
 """Writes the changes of one table: Kafka keys and values, in Avro, with Confluent's framing.
 
 The rules are in `docs/protocol.md`, 3.2 and 3.3: key columns are in both rows; the captured columns
-are always named, since a reader may resolve the value to a schema with more columns than the writer
-knew; an absent value is never written as NULL.  A flat value (3.8) is one row, then the facts about
-its change.
+are always named, because a reader may resolve the value to a schema with more columns than the
+writer knew; an absent value is never written as NULL. A flat value (3.8) is one row, followed by
+the facts about its change.
 
-Nearly everything about a change is settled by its *shape*: the kind of its record, and the columns
+Nearly everything about a change follows from its *shape*: the kind of its record, and the columns
 that its three JSON documents hold.  For each shape one function is compiled, such as this one for
 an UPDATE of `Score` in a table with the key `Id`:
 
@@ -17,8 +17,8 @@ an UPDATE of `Score` in a table with the key `Id`:
 
 KEY_0 and VALUE_0 are bytes that never vary: the frame, the kind, the nulls of absent columns, the
 names of captured ones.  `before` and `after` are the source's fields around the mod number, which
-varies with each change of a record; those after it repeat in most records of a stream partition.  A
-text holds nothing of a schema or a record but column names, as literals.
+varies with each change of a record; those after it repeat in most records of a stream partition.
+The compiled text contains only column names of a schema or record, as literals.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _SOURCE_FIELDS = [
     "change_stream",
     "partition_token",
 ]
-"""The order in which they are written (`docs/protocol.md`, 3.2)."""
+"""The fields in the order in which they are written (`docs/protocol.md`, 3.2)."""
 _SOURCES_MAX = 1024
 _NO_TOKEN = write_text("")
 _FLAT_KINDS = {
@@ -77,8 +77,8 @@ _FLAT_KINDS = {
 }
 """`__op` and `__deleted`."""
 _SHAPES_MAX = 256
-"""Compiled functions of one table: updates may touch any set of columns, and compiling a shape
-takes as long as writing a hundred changes."""
+"""Number of compiled functions of one table: updates may touch any set of columns, and compiling a
+shape takes as long as writing a hundred changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class ChangeWriter:
         value: RegisteredSchema,
         timestamps: TimestampForm = TimestampForm.MICROS,
     ) -> None:
-        """Raise SchemaError for a value schema that is not of the contract's form."""
+        """Raise SchemaError for a value schema that does not have the contract's form."""
         self._require_form(value.schema)
         self._table = table
         self._key_frame = frame_prefix(key.schema_id)
@@ -153,18 +153,18 @@ class ChangeWriter:
             raise self._located(error, mod) from error
 
     def key(self, keys: Mapping[str, Any]) -> bytes:
-        """Return the key of a change, as `write` does, whatever its values are.
+        """Return the key of a change, as `write` does, whatever its values.
 
         Raises SchemaError for a value that does not fit or a key that is not the primary key.
         """
         self._require_primary_key(keys)
-        written = [self._key_fields[name](keys[name]) for name in self._keys]
-        return b"".join((self._key_frame, *written))
+        fields = [self._key_fields[name](keys[name]) for name in self._keys]
+        return b"".join((self._key_frame, *fields))
 
     # ------------------------------------------------------------ shapes
 
     def _pieces(self, mod_type: str, mod: Mod) -> tuple[Pieces, Pieces]:
-        """Return the pieces of a change of this shape, all but its source."""
+        """Return the pieces of a change of this shape, except its source."""
         self._require_primary_key(mod.keys)
         key: Pieces = [self._key_frame, *(self._key_piece(name) for name in self._keys)]
         return _joined(key), _joined(self._value_pieces(mod_type, mod))
@@ -176,7 +176,8 @@ class ChangeWriter:
         new_names = old_names = NULL
         if mod_type != "DELETE":
             new_row, new_names = self._row_pieces("new", mod.new_values)
-        # Without old values an UPDATE's old row would be nulls and a key that is in the new one.
+        # Without old values an UPDATE's old row would be nulls and a key that is also in the new
+        # one.
         if mod_type == "DELETE" or (mod_type == "UPDATE" and mod.old_values):
             old_row, old_names = self._row_pieces("old", mod.old_values)
         kind = write_long(_MOD_TYPES.index(mod_type))
@@ -184,7 +185,7 @@ class ChangeWriter:
 
     @staticmethod
     def _require_form(schema: Mapping[str, Any]) -> None:
-        """Raise SchemaError unless the fields around the row are those of the contract."""
+        """Raise SchemaError unless the fields around the row are the contract's."""
         fields = {field["name"]: field["type"] for field in schema["fields"]}
         if list(fields) == _FIELDS:
             symbols = fields["mod_type"]["symbols"]
@@ -194,7 +195,7 @@ class ChangeWriter:
         raise other_form(schema)
 
     def _row_pieces(self, document: str, captured: Mapping[str, Any]) -> tuple[Pieces, bytes]:
-        """Return a row with the captured columns and the key's, and the list of their names."""
+        """Return a row with the captured and key columns, and the list of their names."""
         for name in captured:
             if name not in self._fields and name not in self._row:
                 raise self._unknown(name)
@@ -209,11 +210,11 @@ class ChangeWriter:
         return pieces, _name_list(names, self._row)
 
     def _key_piece(self, column: str) -> _Piece:
-        """Return a column's value in the key; where a row has equal bytes, it is the same piece."""
+        """Return a column's value in the key; in a row with equal bytes, the same piece."""
         return _Piece("keys", column, self._key_fields[column], self._forms[column])
 
     def _row_piece(self, document: str, column: str) -> _Piece:
-        """Return a column's value in a row; one whose type is not known here can only be null."""
+        """Return a column's value in a row; a column of unknown type can only be null."""
         if column not in self._fields:
             return _Piece(document, column, self._only_null(column), "")
         form = self._forms[column] if self._values is self._fields else ""
@@ -262,7 +263,7 @@ class ChangeWriter:
             for name, value in document.items():
                 write = writers.get(name)
                 if write is None:
-                    continue  # a column that does not exist has no value that does not fit
+                    continue  # a column that does not exist cannot have an unfit value
                 try:
                     write(value)
                 except SchemaError as cause:
@@ -275,32 +276,32 @@ class FlatWriter(ChangeWriter):
     """Writes mods under one table's registered schemas, the value flat; thread-safe."""
 
     def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
-        """Return the row after the change, of a DELETE that before it, and the facts about it."""
+        """Return the row after the change (before a DELETE), and the facts about it."""
         if mod_type == "DELETE":
             row, names = self._row_pieces("old", mod.old_values)
         else:
             row, names = self._row_pieces("new", mod.new_values)
-        # Neither the row nor the list of names may be null here, so no byte says that they are not.
+        # Neither the row nor the list of names may be null here, so no byte marks them as present.
         row, names = row[1:], names.removeprefix(PRESENT)
         return [self._value_frame, *row, _FLAT_KINDS[mod_type], names]
 
     @staticmethod
     def _require_form(schema: Mapping[str, Any]) -> None:
-        """Raise SchemaError unless the fields after the columns are those of the contract."""
+        """Raise SchemaError unless the fields after the columns are the contract's."""
         if schema["fields"][-len(FLAT_FIELDS) :] != list(FLAT_FIELDS):
             raise other_form(schema)
 
 
 class SourceWriter:
-    """Writes the fields of a record that are no values, in Avro; thread-safe.
+    """Writes the fields of a record other than its values, in Avro; thread-safe.
 
     The token is left out: the message's header names the stream partition, in fewer bytes than any
-    other part of the message.
+    other part of the message would.
     """
 
     def __init__(self, change_stream: str) -> None:
         self._change_stream = change_stream
-        self._known: dict[tuple[object, ...], bytes] = {}
+        self._encoded: dict[tuple[object, ...], bytes] = {}
 
     def before_mod_number(self, record: DataChangeRecord, commit_timestamp_us: int) -> bytes:
         """Return the fields before the mod number; raises SchemaError if one does not fit."""
@@ -313,7 +314,7 @@ class SourceWriter:
     def after_mod_number(self, record: DataChangeRecord, *, is_flat: bool = False) -> bytes:
         """Return the fields after the mod number; raises SchemaError if one does not fit.
 
-        A flat value names no change stream and no token.
+        A flat value contains neither the change stream nor the token.
         """
         repeated = (
             record.is_last_record_in_transaction_in_partition,
@@ -324,12 +325,12 @@ class SourceWriter:
             record.value_capture_type,
             is_flat,
         )
-        known = self._known.get(repeated)
-        if known is None:
-            if len(self._known) >= _SOURCES_MAX:
-                self._known.clear()
-            known = self._known[repeated] = self._write(record, is_flat=is_flat)
-        return known
+        encoded = self._encoded.get(repeated)
+        if encoded is None:
+            if len(self._encoded) >= _SOURCES_MAX:
+                self._encoded.clear()
+            encoded = self._encoded[repeated] = self._write(record, is_flat=is_flat)
+        return encoded
 
     def _write(self, record: DataChangeRecord, *, is_flat: bool) -> bytes:
         where = b"" if is_flat else write_text(self._change_stream) + _NO_TOKEN
@@ -347,12 +348,12 @@ class SourceWriter:
 
 
 def _name_list(names: Sequence[str], row: Sequence[str]) -> bytes:  # noqa: ARG001 - for mutants
-    """Write the names of captured columns, also where they are all columns of the row."""
+    """Write the names of captured columns, even if they are all columns of the row."""
     return b"".join((PRESENT, write_long(len(names)), *map(write_text, names), END_OF_ARRAY))
 
 
 def _joined(pieces: Sequence[bytes | _Piece]) -> Pieces:
-    """Return the pieces with neighbouring bytes as one."""
+    """Return the pieces with neighbouring bytes joined."""
     joined: Pieces = []
     for piece in pieces:
         last = joined[-1] if joined else None
@@ -364,7 +365,7 @@ def _joined(pieces: Sequence[bytes | _Piece]) -> Pieces:
 
 
 def _written(pieces: Sequence[bytes | _Piece], documents: Mapping[str, Any]) -> bytes:
-    """Put the pieces together without compiling them."""
+    """Join the pieces without compiling them."""
     return b"".join(
         [
             piece
@@ -376,7 +377,7 @@ def _written(pieces: Sequence[bytes | _Piece], documents: Mapping[str, Any]) -> 
 
 
 def _described(piece: bytes | _Piece) -> accelerated.Piece:
-    """Return a piece as the accelerator takes it."""
+    """Return a piece in the accelerator's form."""
     if isinstance(piece, bytes):
         return "fixed", 0, piece, None
     return piece.form, _DOCUMENTS.index(piece.document), piece.column, piece.write
@@ -421,7 +422,7 @@ def _compile(
 
 
 def other_form(schema: Mapping[str, Any]) -> SchemaError:
-    """Return the error about a registered value schema that was not made by this contract."""
+    """Return the error about a registered value schema that this contract did not make."""
     return SchemaError(
         "a registered value schema is not that of a change (docs/protocol.md, 3.2 and 3.8)",
         hint=FOREIGN_HINT,

@@ -1,7 +1,7 @@
 """Groups of the dead-letter topic's records, by reason and by table or file: count, times, errors.
 
-Records that were put back are left out.  The groups remember a marker of each key that was put back
-and a bounded number of groups, and no record.  Pure.
+Records that were put back are left out.  Only a marker of each key that was put back and a bounded
+number of groups stay in memory, no records.  Pure.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class DeadLetterGroup:
     reason: str
     """The class of the error."""
     subject: str
-    """The data topic; of an event the file's path."""
+    """The data topic; for an event, the file's path."""
     is_file: bool
     count: int
     first_us: int | None
-    """When the first of them was written; None if the records do not say it."""
+    """When the first of them was written; None if the records do not have the time."""
     last_us: int | None
     error: str
-    """The text of the newest of them that has one."""
+    """The newest error text of its records."""
     token: str
-    """The newest one's stream partition, as all that follows."""
+    """The stream partition of the newest record; the next fields are of the same record."""
     place: str
     """The record of the file, or the commit timestamp, transaction, record sequence and mod."""
     topic_partition: int
@@ -45,7 +45,7 @@ class DeadLetterGroup:
 
 
 class DeadLetterGroups:
-    """Needs the topic twice: `note_redriven` for every record, then `add` for every record."""
+    """Groups records in two passes over a topic: `note_redriven` for all, then `add` for all."""
 
     def __init__(self, *, groups_max: int = _GROUPS_MAX) -> None:
         """Start empty; beyond `groups_max` the group with the oldest last record is dropped."""
@@ -53,12 +53,12 @@ class DeadLetterGroups:
         self._groups: OrderedDict[tuple[str, str], DeadLetterGroup] = OrderedDict()
         self._redriven = RedrivenKeys()
         self.records = 0
-        """Records that are set aside, those of dropped groups included."""
+        """Number of records that are set aside, including those of dropped groups."""
         self.dropped = 0
-        """How often a group was dropped."""
+        """Number of times that a group was dropped."""
 
     def note_redriven(self, letter: DeadLetter) -> None:
-        """Note a marker of changes that were put back; other records change nothing."""
+        """Note a marker of changes that were put back; ignore other records."""
         self._redriven.note(letter)
 
     def add(self, letter: DeadLetter) -> None:
@@ -85,8 +85,8 @@ class DeadLetterGroups:
             offset=letter.offset,
         )
         if before is not None:
-            first = [at for at in (before.first_us, at_us) if at is not None]
-            last = [at for at in (before.last_us, at_us) if at is not None]
+            first = [time_us for time_us in (before.first_us, at_us) if time_us is not None]
+            last = [time_us for time_us in (before.last_us, at_us) if time_us is not None]
             group = replace(
                 group,
                 count=before.count + 1,
@@ -107,22 +107,22 @@ class DeadLetterGroups:
 def grouped(
     read: Callable[[], Iterator[DeadLetter | None]],
     *,
-    progress: Callable[[str, int], None] = lambda _what, _done: None,
+    progress: Callable[[str, int], None] = lambda _step, _done: None,
     groups_max: int = _GROUPS_MAX,
 ) -> DeadLetterGroups:
-    """Return the groups of a topic, which `read` reads from its beginning each time."""
+    """Return the groups of a topic; `read` reads it from its beginning each time."""
     groups = DeadLetterGroups(groups_max=groups_max)
     steps = (
         ("looking for what was put back", groups.note_redriven),
         ("counting what is set aside", groups.add),
     )
-    for what, take in steps:
+    for step, take in steps:
         done = 0
         for letter in read():
             if letter is not None:
                 take(letter)
                 done += 1
-            progress(what, done)
+            progress(step, done)
     return groups
 
 
@@ -138,7 +138,7 @@ def _subject_and_place(change: ParkedChange) -> tuple[str, str]:
         order = OrderKey.decode(change.order_key)
     except SchemaError:
         return change.topic, "unknown"
-    at = format_rfc3339(order.commit_timestamp_us * NS_PER_US)
+    instant = format_rfc3339(order.commit_timestamp_us * NS_PER_US)
     high, low = order.record_sequence
     sequence = f"{high:x}-{low:x}" if high else str(low)
-    return change.topic, f"{at}, {order.server_transaction_id}, {sequence}, {order.mod_number}"
+    return change.topic, f"{instant}, {order.server_transaction_id}, {sequence}, {order.mod_number}"

@@ -1,8 +1,8 @@
-"""Column values as events of other products hold them: Debezium's in Avro, both products' in JSON.
+"""Column values in events of other products: Debezium's in Avro, both products' in JSON.
 
-Values are refused as in Tidegate's envelope (`translation.values`), with one exception: a TIMESTAMP
-that is carried as text may have nanoseconds.  Datastream's values in Avro are written as in that
-envelope.
+Values are rejected as in Tidegate's envelope (`translation.values`), with one exception: a
+TIMESTAMP that is carried as text may have nanoseconds.  Datastream's values in Avro are written as
+in that envelope.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ JsonField: TypeAlias = Callable[[Any], str]
 _NULL_TEXT = "null"
 _FLOAT_TEXTS = {"FLOAT32": float_text, "FLOAT64": double_text}
 _EXACT = Context(prec=200)
-"""Python's default rounds to 28 digits, and a NUMERIC has up to 38."""
+"""Python rounds to 28 digits by default, and a NUMERIC has up to 38."""
 
 
 def debezium_field(column_type: ColumnType) -> FieldWriter:
@@ -72,9 +72,10 @@ def json_field(column_type: ColumnType, envelope: Envelope) -> JsonField:
 
 
 def json_key_field(column_type: ColumnType) -> JsonField:
-    """Return the writer of a column of a key as JSON, as Debezium's rows have it.
+    """Return the writer of a key column as JSON, in the form of Debezium's rows.
 
-    A value has one text, however the service writes it.  Raises SchemaError for a type without one.
+    Equal values have one text, however the service writes them.  Raises SchemaError for a type
+    without one.
     """
     convert, code = key_converter(column_type, TimestampForm.STRING), column_type.code
     if code in _FLOAT_TEXTS:
@@ -119,7 +120,7 @@ def _json_value(column_type: ColumnType, envelope: Envelope) -> JsonField:
 
 
 def _plain_text(column_type: ColumnType) -> Callable[[Any], str]:
-    """Return the function from a value that fits its type to its text in Spanner's record."""
+    """Return a function from a valid value to its text in Spanner's record."""
     convert = converter(column_type, TimestampForm.STRING)
 
     def text(value: Any) -> str:
@@ -146,7 +147,7 @@ def _json_array(column_type: ColumnType, element: JsonField) -> JsonField:
 
 
 def _decimal(unscaled: bytes) -> str:
-    """NUMERIC: a number with all its digits, without an exponent and trailing zeros."""
+    """NUMERIC: a number with all its digits, without exponent or trailing zeros."""
     number = Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(
         -NUMERIC_SCALE, context=_EXACT
     )
@@ -154,9 +155,9 @@ def _decimal(unscaled: bytes) -> str:
 
 
 def _nested(text: str) -> str:
-    """JSON: the document itself, as it was written."""
+    """JSON: the document as it was written."""
     try:
-        # Numbers are only looked at: a document may have more digits than Python converts.
+        # Numbers are only checked: a document may have more digits than Python converts.
         json.loads(text, parse_int=len, parse_float=len, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise SchemaError("a JSON column that holds no JSON", start=text[:80]) from error

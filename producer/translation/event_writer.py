@@ -3,9 +3,9 @@
 The forms are in `docs/protocol.md`, 3.9 and 3.10.  An event is one or two rows and facts about the
 change.  Rows in Avro are compiled by shape, as in `change_writer`; the facts are one mapping for
 both formats, written under their part of the value schema.  Every event is a function of its change
-and these schemas: no clock is in it, so a change that is read again has the same bytes, and a
-change that is published twice has one id.  Keys are those of every other envelope, in either
-format, unless they are to be JSON as well.
+and these schemas, without a clock, so a change that is read again has the same bytes, and a change
+that is published twice has one id.  Keys are those of every other envelope, in either format,
+unless they are to be JSON as well.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ from tidegate.schemas.tables import TableSchema
 
 _DEBEZIUM_OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 _DEBEZIUM_VERSION = "tidegate"
-"""`source.version`: no number, so that another version of the program writes equal bytes."""
+"""`source.version`: not a version number, so that another version of the program writes equal
+bytes."""
 _NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class EventForm:
-    """The stream as events name it, and the formats of values and keys."""
+    """The stream's name in events, and the formats of values and keys."""
 
     prefix: str = ""
     """The prefix of the stream's topics."""
@@ -58,11 +59,11 @@ class EventForm:
     change_stream: str = ""
     value_format: ValueFormat = ValueFormat.AVRO
     key_format: KeyFormat = KeyFormat.AVRO
-    """JSON where values are, too."""
+    """JSON only if values are JSON too."""
 
     @property
     def stream_path(self) -> str:
-        """The change stream's full name, as `StreamStarted` records it."""
+        """The change stream's full name, as recorded in `StreamStarted`."""
         return (
             f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
             f"/changeStreams/{self.change_stream}"
@@ -74,7 +75,7 @@ class EventWriter(ChangeWriter):
 
     envelope: Envelope
     facts: Sequence[Mapping[str, Any]]
-    """The fields of the value schema that hold no row."""
+    """The fields of the value schema that do not hold a row."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class EventWriter(ChangeWriter):
         timestamps: TimestampForm = TimestampForm.MICROS,
         form: EventForm | None = None,
     ) -> None:
-        """Raise SchemaError for a value schema that is not of the envelope's form."""
+        """Raise SchemaError for a value schema that does not have the envelope's form."""
         super().__init__(table, key=key, value=value, timestamps=timestamps)
         self._form = form or EventForm()
         self._facts_schema = fastavro.parse_schema(
@@ -114,8 +115,8 @@ class EventWriter(ChangeWriter):
     def key(self, keys: Mapping[str, Any]) -> bytes:
         """Return the key of a change, framed in Avro or as JSON.
 
-        Equal keys have equal bytes in either: they decide the topic partition.  Raises as
-        `ChangeWriter.key` does.
+        Equal keys have equal bytes in either format, because the bytes decide the topic partition.
+        Raises as `ChangeWriter.key` does.
         """
         if self._form.key_format is KeyFormat.AVRO:
             return super().key(keys)
@@ -163,7 +164,7 @@ class EventWriter(ChangeWriter):
 
     def _json(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> tuple[bytes, bytes]:
         for document in mod:
-            iter(document)  # values that cannot be read are refused, whether they are needed or not
+            iter(document)  # values that cannot be read are rejected, even if not needed
         try:
             key = self.key(mod.keys)
         except SchemaError as error:
@@ -174,7 +175,7 @@ class EventWriter(ChangeWriter):
             raise SchemaError("a text that is not Unicode", cause=str(error)[:200]) from error
 
     def _row_text(self, captured: Mapping[str, Any], mod: Mod, names: Iterable[str]) -> str:
-        """Return a row with these columns as JSON; one that was not captured is null."""
+        """Return a row with these columns as JSON; a column that was not captured is null."""
         for name in captured:
             if name not in self._fields:
                 raise self._unknown(name)
@@ -192,15 +193,15 @@ class EventWriter(ChangeWriter):
         return f"{{{','.join(columns)}}}"
 
     def _captured(self, captured: Mapping[str, Any]) -> list[str]:
-        """Return the names of the captured columns and the key's, in the order of the row."""
+        """Return the names of the captured and key columns, in the order of the row."""
         return [name for name in self._row if name in captured or name in self._keys]
 
 
 class DebeziumWriter(EventWriter):
     """Writes mods as Debezium's connector does; thread-safe.
 
-    The connector's clock is replaced by the commit timestamp; fields that it knows only while it
-    runs (its watermark, when it read the record) are null.
+    The connector's clock is replaced by the commit timestamp; fields about its run (its watermark,
+    when it read the record) are null.
     """
 
     envelope = Envelope.DEBEZIUM
@@ -208,7 +209,7 @@ class DebeziumWriter(EventWriter):
 
     @staticmethod
     def _require_form(schema: Mapping[str, Any]) -> None:
-        """Raise SchemaError unless the fields besides the rows are those of the contract."""
+        """Raise SchemaError unless the fields besides the rows are the contract's."""
         names = [field["name"] for field in schema["fields"][:2]]
         if names != [BEFORE, "after"] or schema["fields"][2:] != list(DEBEZIUM_TAIL):
             raise other_form(schema)
@@ -236,7 +237,7 @@ class DebeziumWriter(EventWriter):
             "ts_ms": at_ns // _NS_PER_MS,
             "snapshot": "false",
             "db": form.database,
-            # A number without leading zeros, as Debezium has it, where it is one.
+            # A number without leading zeros, as in Debezium, if it is a number.
             "sequence": str(int(sequence)) if sequence.isdecimal() else sequence,
             "ts_us": at_ns // NS_PER_US,
             "ts_ns": at_ns,
@@ -297,14 +298,14 @@ def _has_before(mod_type: str, mod: Mod) -> bool:
 
 
 class DatastreamWriter(EventWriter):
-    """Writes mods as events of Datastream, with the commit timestamp twice; thread-safe."""
+    """Writes mods as events of Datastream, both times the commit timestamp; thread-safe."""
 
     envelope = Envelope.DATASTREAM
     facts = DATASTREAM_HEAD
 
     @staticmethod
     def _require_form(schema: Mapping[str, Any]) -> None:
-        """Raise SchemaError unless the fields before the payload are those of the contract."""
+        """Raise SchemaError unless the fields before the payload are the contract's."""
         fields = schema["fields"]
         if fields[-1]["name"] != PAYLOAD or fields[:-1] != list(DATASTREAM_HEAD):
             raise other_form(schema)
@@ -313,11 +314,11 @@ class DatastreamWriter(EventWriter):
         self._schema_key = payload_key(row_fields(schema).values())
 
     def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
-        """Return the row after the change, of a DELETE that before it; the facts come before it."""
+        """Return the facts, then the row after the change (of a DELETE, the row before it)."""
         is_delete = mod_type == "DELETE"
         document, captured = ("old", mod.old_values) if is_delete else ("new", mod.new_values)
         row, _ = self._row_pieces(document, captured)
-        return row[1:]  # a payload is never null, so no byte says that it is not
+        return row[1:]  # a payload is never null, so no byte marks it as present
 
     def _record_facts(self, record: DataChangeRecord, token: str) -> Mapping[str, Any]:  # noqa: ARG002 - the message's header names the stream partition
         return record_facts(

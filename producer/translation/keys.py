@@ -1,12 +1,12 @@
 """Columns of primary keys: equal values have equal bytes, whatever Spanner or a file writes.
 
-The bytes of a key decide its topic partition, and readers tell rows apart by them.  Most types have
-one Avro value for equal values already (`translation.values`); here are the others.  Values of rows
-are not touched: -0.0 keeps its sign there.
+The bytes of a key decide its topic partition, and readers distinguish rows by them.  Most types
+already have one Avro value for equal values (`translation.values`); this module handles the others.
+Values of rows do not change: -0.0 keeps its sign there.
 
-Earlier versions kept the value that was read: -0.0 and 0.0 of one row were two keys.  A change that
-such a version has parked has its key in the dead-letter topic, and its number among the parked keys
-of its stream partition; `FormerKeys` compares both.
+Earlier versions kept the value that was read: -0.0 and 0.0 of one row were two keys.  The
+dead-letter topic has such keys of parked changes, and stream partitions have their numbers among
+their parked keys; `FormerKeys` compares both.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def key_field_writer(
 
 
 def _number(number: float) -> float:
-    """Return one zero for both, and one NaN for all of them."""
+    """Return one value for both zeros, and one for all NaNs."""
     if math.isnan(number):
         return math.nan
     return number or 0.0
@@ -87,13 +87,13 @@ def _decimal(text: str) -> str:
     match = _PLAIN.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         return "NaN" if text.lower() == _NAN else text
-    whole, fraction = match[2].lstrip("0") or "0", (match[3] or "").rstrip("0")
-    digits = f"{whole}.{fraction}" if fraction else whole
+    integer, fraction = match[2].lstrip("0") or "0", (match[3] or "").rstrip("0")
+    digits = f"{integer}.{fraction}" if fraction else integer
     return f"-{digits}" if match[1] == "-" and digits != "0" else digits
 
 
 class FormerKeys:
-    """Compares the keys of one table over versions; thread-safe."""
+    """Compares the keys of one table across versions; thread-safe."""
 
     def __init__(
         self,
@@ -103,17 +103,17 @@ class FormerKeys:
         key_format: KeyFormat,
         write_json: Callable[[Mapping[str, Any]], bytes],
     ) -> None:
-        """Take the table and its registered key; `write_json` writes a key in JSON."""
+        """`write_json` writes a key of the table in JSON."""
         self._columns = table.key_columns
         self._key = key
         self._timestamps = timestamps
         self._is_json = key_format is KeyFormat.JSON
         self._write_json = write_json
         self.may_differ = any(column.type.code in _AVRO_ZEROS for column in self._columns)
-        """Whether a row that Spanner has may have had another key."""
+        """Whether an existing row of Spanner's may have had another key."""
 
     def todays(self, key: bytes) -> bytes:
-        """Return the key that its row has today; bytes that are not a key of the table stay."""
+        """Return the key of its row today; bytes that are not a key of the table stay."""
         try:
             if self._is_json:
                 return self._write_json(json.loads(key))
@@ -134,9 +134,9 @@ class FormerKeys:
         return tuple(form for form in forms if form != key)
 
     def _fields(self, key: bytes) -> Iterator[tuple[str, bytes, bytes]]:
-        """Yield (type code, bytes, today's bytes) of the frame, whose code is empty, and columns.
+        """Yield (type code, bytes, today's bytes) of the frame, without a code, and the columns.
 
-        Raises for bytes that are not a key of the table.
+        Raises an error for bytes that are not a key of the table.
         """
         schema_id, body = unframe(key)
         if schema_id != self._key.schema_id:
@@ -158,7 +158,7 @@ class FormerKeys:
 def _json_forms(key: bytes, columns: list[str]) -> list[bytes]:
     """Return a key in JSON with each sign of the zeros in these columns.
 
-    A text in it has no quotation mark that is not escaped, so a name in them is a column.
+    Every quotation mark in a text is escaped, so a quoted column name is a column.
     """
     forms = [key]
     for name in columns:

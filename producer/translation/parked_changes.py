@@ -1,12 +1,12 @@
 """Parked changes: a survey of them by key, and the messages and batches that put keys back.
 
-A key is put back as a whole or not at all, since its changes have an order.  So are the keys that
-share a number (`schemas.checksums.parked_key`): a stream partition knows a parked key by it alone,
-and would no longer hold back the later changes of a key that stays.  So are the keys of one row,
-which an earlier version may have parked under another key than today's: its changes are put back
-under today's, in their order, schemas and limits.
+A key is put back as a whole or not at all, because its changes have an order.  The same holds for
+keys with the same number (`schemas.checksums.parked_key`): a stream partition knows a parked key
+only by its number, and would no longer hold back the later changes of a key that stays.  It also
+holds for the keys of one row, which an earlier version may have parked under another key than
+today's: its changes are put back under today's key, in their order, schemas and limits.
 
-The survey remembers its keys, and no change.
+The survey remembers its keys, but no changes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from tidegate.schemas.topics import HEADER_REDRIVEN
 _BATCH_CHANGES = 500
 _BATCH_BYTES = 4 << 20
 SHARED_NUMBER = "SharedNumber"
-"""The reason why a key stays that only shares its number or its row with one that stays."""
+"""The reason why a key stays that shares its number or its row with a key that stays."""
 
 
 def same_key(_topic: str, key: bytes) -> bytes:
-    """Return a parked key: the one of its messages, unless an earlier version has parked it."""
+    """Return a parked key: that of its messages, unless an earlier version has parked it."""
     return key
 
 
@@ -64,22 +64,22 @@ class ParkedKey:
     """The order key of its first change."""
     last: bytes = b""
     mod: bytes = b""
-    """The last change's `mod`."""
+    """The `mod` of the last change."""
     is_sorted: bool = True
-    """Whether its row's changes come in their order: not if the topic was given topic partitions,
-    and not if the row has another parked key."""
+    """Whether its row's changes come in their order: not if topic partitions were added to the
+    topic, or if the row has another parked key."""
     reason: str = ""
     """The class of the error that keeps one of its changes from being published; else empty."""
     error: str = ""
-    """That error's text."""
+    """The text of that error."""
 
 
 class Selection(NamedTuple):
-    """The keys that are put back."""
+    """The keys to put back."""
 
     chosen: dict[KeyName, ParkedKey]
     left: list[ParkedKey]
-    """Keys that were to be put back and cannot be, each with its reason."""
+    """Requested keys that cannot be put back, each with its reason."""
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -93,20 +93,20 @@ class Selection(NamedTuple):
 
 
 class RedrivenKeys:
-    """The changes that were put back: the topic's records of the form `redriven`, by key."""
+    """The changes that were put back, by the topic's records of the form `redriven`."""
 
     def __init__(self) -> None:
         self._markers: dict[KeyName, list[DeadLetter]] = {}
 
     def note(self, letter: DeadLetter) -> None:
-        """Note a record that says so; others change nothing."""
+        """Note a `redriven` record; ignore other records."""
         change = letter.change
         if change.form == FORM_REDRIVEN:
             name = KeyName(change.topic, change.key)
             self._markers.setdefault(name, []).append(letter)
 
     def is_parked(self, letter: DeadLetter) -> bool:
-        """Whether it is a change of a key, and was not put back."""
+        """Whether a record is a change of a key and was not put back."""
         change = letter.change
         if change.form in (FORM_EVENT, FORM_REDRIVEN):
             return False
@@ -115,16 +115,16 @@ class RedrivenKeys:
 
 
 class ParkedSurvey:
-    """Needs the topic twice: `note_redriven` for every record, then `add` for every record."""
+    """Surveys the topic in two passes: `note_redriven` for all records, then `add` for all."""
 
     def __init__(
         self,
         translate: Callable[[ParkedChange], ChangeMessage],
         todays_key: Callable[[str, bytes], bytes] = same_key,
     ) -> None:
-        """`translate` makes the message of a parked change, or raises one of `pipeline.POISON`.
+        """`translate` makes the message of a parked change or raises an error of `pipeline.POISON`.
 
-        `todays_key` returns the message's key, of its topic and the parked key.
+        `todays_key` returns the message's key for its topic and the parked key.
         """
         self._translate = translate
         self._todays_key = todays_key
@@ -132,17 +132,17 @@ class ParkedSurvey:
         self._keys: dict[KeyName, ParkedKey] = {}
 
     def note_redriven(self, letter: DeadLetter) -> None:
-        """Note which changes were put back before."""
+        """Note the changes that were put back before."""
         self._redriven.note(letter)
 
     def is_parked(self, letter: DeadLetter) -> bool:
-        """Whether it is a change of a key, and was not put back before."""
+        """Whether a record is a change of a key and was not put back before."""
         return self._redriven.is_parked(letter)
 
     def add(self, letter: DeadLetter) -> None:
-        """Count a change, and find out whether it can be published now; may block.
+        """Count a change, and check whether it can be published now; may block.
 
-        Raises what may pass: UnreachableError, QueryError.
+        Raises errors that may pass: UnreachableError, QueryError.
         """
         if not self.is_parked(letter):
             return
@@ -163,27 +163,33 @@ class ParkedSurvey:
                 key.reason, key.error = type(error).__name__, str(error)
 
     def select(self, topic: str | None = None) -> Selection:
-        """Return which keys are put back, of one data topic or of all."""
-        wanted = {name for name in self._keys if topic in {None, name.topic}}
+        """Return the selection of keys to put back, of one data topic or of all."""
+        names = {name for name in self._keys if topic in {None, name.topic}}
         groups = self._groups()
         chosen, left = {}, []
-        for name in sorted(wanted):
+        for name in sorted(names):
             key = self._keys[name]
-            others = [other for other in groups[name] if other.reason or other.name not in wanted]
-            if not others:
+            blocking = [
+                candidate
+                for candidate in groups[name]
+                if candidate.reason or candidate.name not in names
+            ]
+            if not blocking:
                 chosen[name] = key
                 continue
             if not key.reason:
                 key.reason = SHARED_NUMBER
-                other = others[0].name.topic
-                key.error = f"it shares its number or its row with a key of {other} that stays"
+                blocking_topic = blocking[0].name.topic
+                key.error = (
+                    f"it shares its number or its row with a key of {blocking_topic} that stays"
+                )
             left.append(key)
         return Selection(chosen, left)
 
     def _groups(self) -> dict[KeyName, list[ParkedKey]]:
-        """Return for each key the keys that are put back with it, itself included.
+        """Return for each key the keys that are put back with it, including itself.
 
-        Called once all changes were translated: then every table is known that can be.
+        Called once all changes were translated: then all known tables have their encodings.
         """
         rows: dict[KeyName, list[ParkedKey]] = {}
         numbers: dict[int, list[ParkedKey]] = {}
@@ -193,7 +199,9 @@ class ParkedSurvey:
             row_keys, number_keys = rows.setdefault(row, []), numbers.setdefault(key.number, [])
             members = {name: key}
             for relative in (*row_keys, *number_keys):
-                members |= {other.name: other for other in groups[relative.name]}
+                members |= {
+                    blocking_topic.name: blocking_topic for blocking_topic in groups[relative.name]
+                }
             row_keys.append(key)
             number_keys.append(key)
             if len(row_keys) > 1:
@@ -205,9 +213,10 @@ class ParkedSurvey:
 
 
 def _covers(marker: DeadLetter, letter: DeadLetter) -> bool:
-    """Whether a marker says that a change was put back: it follows it, in the order of the key too.
+    """Whether a marker covers a change: it comes after it, also in the order of the key.
 
-    Topic partitions have no order among them; a key is in several only if the topic was given some.
+    Topic partitions have no order among them; a key is in several only if topic partitions were
+    added.
     """
     if letter.topic_partition == marker.topic_partition and letter.offset > marker.offset:
         return False
@@ -224,9 +233,9 @@ class ParkedTranslator:
         read_values: Callable[[str, str], Mapping[str, Any]],
         todays_key: Callable[[str, bytes], bytes] = same_key,
     ) -> None:
-        """`translator` translates a record, `read_values` reads values from their text.
+        """`translator` translates a record, `read_values` parses values from their text.
 
-        `todays_key` returns the key that a row has today, of its topic and a parked key.
+        `todays_key` returns the present key of a row, for its topic and a parked key.
         """
         self._translator = translator
         self._todays_key = todays_key
@@ -234,10 +243,10 @@ class ParkedTranslator:
         self._read_values = read_values
 
     def message(self, change: ParkedChange) -> ChangeMessage:
-        """Return a change as the message that its data topic gets; may block.
+        """Return a change as the message for its data topic; may block.
 
-        Raises one of `pipeline.POISON` if it still cannot be published, and the translator's errors
-        that may pass.
+        Raises an error of `pipeline.POISON` if it still cannot be published, and the translator's
+        errors that may pass.
         """
         if change.form == FORM_MESSAGE:
             topic, key, order_key, mod, content = change[:5]
@@ -283,13 +292,13 @@ def batches(
 ) -> Iterator[tuple[PublishableRecord, ...]]:
     """Yield the selected keys' changes, then a marker for each key.
 
-    The changes of a key come in their order; where the topic has them in another one, they are held
-    until all are read.  A batch may be empty.  Raises RedriveFailed if the changes are not those of
-    the survey, and the errors of `translate`.
+    The changes of a key come in their order; if the topic has them in another order, they are held
+    until all are read.  A batch may be empty.  Raises RedriveFailed if the changes differ from
+    those of the survey, and the errors of `translate`.
     """
     batch: list[PublishableRecord] = []
     size = 0
-    held: list[ParkedChange] = []
+    waiting: list[ParkedChange] = []
     left = {name: key.changes for name, key in selection.chosen.items()}
     for letter in letters:
         if letter is None:
@@ -303,7 +312,7 @@ def batches(
             continue
         left[name] -= 1
         if not key.is_sorted:
-            held.append(change)
+            waiting.append(change)
             continue
         batch.append(_record(translate(change)))
         size += len(change.content)
@@ -312,8 +321,8 @@ def batches(
             batch, size = [], 0
     if any(left.values()):
         raise RedriveFailed("the dead-letter topic changed while it was read")
-    held.sort(key=lambda change: change.order_key)
-    batch.extend(_record(translate(change)) for change in held)
+    waiting.sort(key=lambda change: change.order_key)
+    batch.extend(_record(translate(change)) for change in waiting)
     batch.extend(_marker(key) for key in selection.chosen.values())
     for start in range(0, len(batch), _BATCH_CHANGES):
         yield tuple(batch[start : start + _BATCH_CHANGES])
@@ -324,7 +333,7 @@ def _record(message: ChangeMessage) -> PublishableRecord:
 
 
 def _marker(key: ParkedKey) -> PublishableRecord:
-    """Return the dead-letter record that says up to which change a key was put back."""
+    """Return the dead-letter record with the last change up to which a key was put back."""
     marker = ParkedChange(
         topic=key.name.topic,
         key=key.name.key,

@@ -1,7 +1,7 @@
 """The JSON of a parked change: Spanner's data change record with this one mod.
 
-Field names are Spanner's (seed: "Data change records"), and `mod_number`.  Values are as Spanner
-sent them; values that could not be read are their text, as a JSON string.
+Field names are Spanner's, and `mod_number`.  Values are as Spanner sent them; values that could not
+be read are a JSON string with their text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOD_TYPES = ("INSERT", "UPDATE", "DELETE")
 
 
 def write_parked_record(record: DataChangeRecord) -> bytes:
-    """Return the JSON of a record with one mod; raises SchemaError for one that it cannot hold."""
+    """Return the JSON of a record with one mod; raises SchemaError if it does not fit."""
     (mod,) = record.mods
     try:
         commit_timestamp = format_rfc3339(record.commit_timestamp_ns)
@@ -84,9 +84,9 @@ def write_parked_record(record: DataChangeRecord) -> bytes:
 def read_parked_record(
     content: bytes, read_values: Callable[[str, str], Mapping[str, Any]]
 ) -> DataChangeRecord:
-    """Return the record of a JSON that `write_parked_record` made.
+    """Parse the JSON of `write_parked_record`.
 
-    `read_values` reads values that could not be read when they were parked, from their text and
+    `read_values` parses values that could not be read when they were parked, from their text and
     the field's name.  Raises SchemaError for other bytes.
     """
     try:
@@ -154,10 +154,10 @@ def _column(column: Any) -> RecordColumn:
     )
 
 
-def _require(fields: Any, kinds: Mapping[str, type], what: str) -> None:
+def _require(fields: Any, kinds: Mapping[str, type], name_of_object: str) -> None:
     """Raise SchemaError unless `fields` is an object with these fields."""
     if not isinstance(fields, dict):
-        raise SchemaError(f"{what} is not a JSON object", kind=type(fields).__name__)
+        raise SchemaError(f"{name_of_object} is not a JSON object", kind=type(fields).__name__)
     for name, kind in kinds.items():
         if type(fields.get(name)) is not kind:
-            raise SchemaError(f"{what} lacks a field", field=name, kind=kind.__name__)
+            raise SchemaError(f"{name_of_object} lacks a field", field=name, kind=kind.__name__)

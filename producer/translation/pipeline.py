@@ -40,22 +40,22 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 
 POISON = (SchemaError, IncompatibleChange, MessageTooLarge, TopicRefused)
-"""Errors about a change that no repetition publishes."""
+"""Errors about a change that repetition cannot fix."""
 _Poison: TypeAlias = SchemaError | IncompatibleChange | MessageTooLarge | TopicRefused
 
 ERROR_CHARACTERS_MAX = 1_000
-"""How much of an error's text a parked change has."""
+"""The longest text of an error in a parked change."""
 
 _KEY_SHOWN_MAX = 100
 _OVERHEAD_BYTES_MAX = 200
-"""Bytes of a message besides its key, value and order key, rather too many than too few."""
+"""Upper bound of a message's bytes in addition to its key, value and order key."""
 
 
 class SizeLimits:
     """Compares messages with the limits of their topics; thread-safe.
 
-    A limit may have been raised, so it is read again before a change counts as too large: once in
-    some seconds, however many such changes there are, since all others wait for each reading.
+    A limit may have been raised, so it is read again before a change counts as too large: once
+    every few seconds, however many such changes there are, because all others wait for each read.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class SizeLimits:
         self._fresh: FreshAnswers[str] = FreshAnswers(clock_us)
 
     def first_too_large(self, translated: PublishableRecord) -> int | None:
-        """Return the place of the first message beyond the known limits; None without one."""
+        """Return the place of the first message beyond the known limits; None if all fit."""
         for number, message in enumerate(translated.messages):
             bytes_max = self._limits.bytes_max(message.topic)
-            # Few messages are anywhere near their limit, so most are not counted exactly.
+            # Few messages are close to their limit, so most are not counted exactly.
             content = len(message.key) + len(message.value) + len(message.order_key)
             if content + _OVERHEAD_BYTES_MAX > bytes_max and message.size_bytes > bytes_max:
                 return number
@@ -83,8 +83,8 @@ class SizeLimits:
     def require(self, translated: PublishableRecord, record: DataChangeRecord) -> None:
         """Raise MessageTooLarge for a message beyond its topic's limit.
 
-        The limits were read in the last seconds, or are read again now; raises UnreachableError if
-        they cannot be.
+        The limits were read in the last few seconds, or are read again now; raises UnreachableError
+        if that fails.
         """
         if self.first_too_large(translated) is None:
             return
@@ -103,8 +103,8 @@ class SizeLimits:
         )
 
     def _refresh(self) -> None:
-        """Read the limits of all topics again, unless that was done in the last seconds."""
-        with self._lock:  # a thread that waited has the other one's answer
+        """Read the limits of all topics again, unless that was done in the last few seconds."""
+        with self._lock:  # another thread has just read them
             if self._fresh.get("limits") is None:
                 self._limits.refresh()
                 self._fresh.add("limits", "read")
@@ -123,8 +123,8 @@ class Parking:
     ) -> None:
         """`places` finds the topic, key and order key of a change.
 
-        `report` gets each parked change with its key for a person to read and its commit time in
-        microseconds, on any thread; a change that is read again is reported again.
+        `report` gets each parked change with its readable key and its commit time in microseconds,
+        on any thread; a change that is read again is reported again.
         """
         self._places = places
         self._limits = limits
@@ -132,7 +132,7 @@ class Parking:
         self._report = report
 
     def park(self, record: DataChangeRecord, error: _Poison, token: str) -> ParkedChange:
-        """Return the only change of a record, parked; raises the error if it cannot be."""
+        """Return the only change of a record, parked; raises the error if it cannot be parked."""
         try:
             place = self._places.place(record)
             content = write_parked_record(record)
@@ -170,7 +170,7 @@ class TranslationPipeline:
     parking: Parking | None = None
 
     def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
-        """Return as `translate` does; None if it would block, or if a change has to be parked."""
+        """Return as `translate` does; None if that would block, or if a change has to be parked."""
         if self.record_filter is not None:
             if self.record_filter.leaves_out(record):
                 return _left_out(record)
@@ -183,10 +183,11 @@ class TranslationPipeline:
             return None
 
     def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
-        """Return the record's changes as messages and parked ones; none if it is left out.
+        """Return the record's changes as messages and parked changes; none if it is left out.
 
-        Raises as `TableRefresher.translate` and `SizeLimits.require` do if nothing is parked or
-        the reason may pass.  If a change can neither be published nor parked, the error says why.
+        If nothing is parked, or the cause may pass, raises the errors of `TableRefresher.translate`
+        and `SizeLimits.require`.  If a change can neither be published nor parked, the error gives
+        the reason.
         """
         if self.record_filter is not None:
             if self.record_filter.leaves_out(record):
@@ -231,7 +232,8 @@ class TranslationPipeline:
                 translated = self._published_now(part, token)
                 if translated is None:
                     if refused is not None:
-                        # Catalogue and registry answered just now, for another change of it.
+                        # Catalogue and registry have just answered for another change of the
+                        # record.
                         raise refused
                     translated = self._published(part, token)
             except POISON as error:
@@ -248,7 +250,7 @@ class TranslationPipeline:
         )
 
     def _concerns_table(self, error: _Poison, record: DataChangeRecord, token: str) -> bool:
-        """Whether the table could not be refreshed, so that asking again would change nothing."""
+        """Whether the table could not be refreshed; then another attempt would change nothing."""
         if isinstance(error, MessageTooLarge):
             return False
         try:
@@ -268,7 +270,7 @@ def _left_out(record: DataChangeRecord) -> PublishableRecord:
 
 
 def _key_text(mod: Mod) -> str:
-    """Return the primary key of a change, for a person to read."""
+    """Return the primary key of a change as readable text."""
     return ", ".join(f"{name}={value}" for name, value in mod.keys.items())
 
 

@@ -1,6 +1,6 @@
-"""The registry's subjects: schemas and levels are made where they are missing, else respected.
+"""The registry's subjects: missing schemas and levels are created, existing ones are respected.
 
-A user that may only read is enough where both exist already.
+A user that may only read is enough if both exist already.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from tidegate.schemas.registry import RegisteredSchema, SchemaRegistry
 _LEVEL = "BACKWARD"
 _HINT = f"Set the subject's compatibility to {_LEVEL}"
 _SUFFICIENT = ("BACKWARD", "BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
-# Some registries report NONE where nothing was set.
+# Some registries report NONE if no level was set.
 _UNSET = (None, "NONE")
 _PLANNED_ID_MAX = (1 << 31) - 1
-"""Ids of planned schemas count down from here, where no registry's ids are."""
+"""Ids of planned schemas count down from here; registries do not use such ids."""
 
 
 def is_registered(registry: SchemaRegistry, subject: str, schema: dict[str, Any]) -> bool:
@@ -28,22 +28,20 @@ def is_registered(registry: SchemaRegistry, subject: str, schema: dict[str, Any]
 def register(registry: SchemaRegistry, subject: str, schema: dict[str, Any]) -> int:
     """Return the id of a schema under a subject, registered if it is new, with its level set.
 
-    Raises SchemaError if the registry refuses the schema, ConfigError if it does not let this user
-    do so or the subject has a weaker level, UnreachableError.
+    Raises SchemaError if the registry rejects the schema, ConfigError if it does not allow this
+    user the call or the subject has a weaker level, UnreachableError.
     """
-    known = [
-        version.schema_id for version in registry.versions(subject) if version.schema == schema
-    ]
-    schema_id = known[-1] if known else registry.register(subject, schema)
+    ids = [version.schema_id for version in registry.versions(subject) if version.schema == schema]
+    schema_id = ids[-1] if ids else registry.register(subject, schema)
     # After the first version: some registries have no subject without one.
     require_backward(registry, subject)
     return schema_id
 
 
 def require_backward(registry: SchemaRegistry, subject: str) -> None:
-    """Make sure that the registry refuses versions that cannot read the values of earlier ones.
+    """Ensure that the registry rejects versions that cannot read the values of earlier ones.
 
-    Sets the level where it is unset; raises ConfigError if it cannot, and for a weaker level.
+    Sets the level where it is unset; raises ConfigError if that fails, and for a weaker level.
     """
     if require_no_weaker(registry, subject) in _SUFFICIENT:
         return
@@ -58,9 +56,9 @@ def require_backward(registry: SchemaRegistry, subject: str) -> None:
 
 
 def require_no_weaker(registry: SchemaRegistry, subject: str) -> str | None:
-    """Return a subject's own level; raises ConfigError if it promises less than BACKWARD.
+    """Return a subject's own level; raises ConfigError if it is weaker than BACKWARD.
 
-    An operator has chosen it: it is not overwritten.
+    An operator chose it, so it is not overwritten.
     """
     level = registry.compatibility(subject)
     if level not in (*_SUFFICIENT, *_UNSET):
@@ -75,8 +73,8 @@ def require_no_weaker(registry: SchemaRegistry, subject: str) -> str | None:
 class PlannedRegistry:
     """A registry that writes nothing; implements `schemas.registry.SchemaRegistry`, for one thread.
 
-    It answers as `registry` would after each registration, except that it does not know whether
-    that one would accept a schema.
+    It answers as `registry` would after each registration, except that it does not know whether the
+    registry would accept a schema.
     """
 
     def __init__(self, registry: SchemaRegistry) -> None:
@@ -85,10 +83,10 @@ class PlannedRegistry:
         self._schemas: dict[int, dict[str, Any]] = {}
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
-        """Return the id of a schema under a subject, kept here if it is new."""
-        for known in self.versions(subject):
-            if known.schema == schema:
-                return known.schema_id
+        """Return the id of a schema under a subject; a new one is kept in memory."""
+        for version in self.versions(subject):
+            if version.schema == schema:
+                return version.schema_id
         schema_id = _PLANNED_ID_MAX - len(self._schemas)
         self._schemas[schema_id] = schema
         self._planned.setdefault(subject, []).append(RegisteredSchema(schema_id, schema))
@@ -100,12 +98,12 @@ class PlannedRegistry:
 
     def schema(self, schema_id: int) -> dict[str, Any]:
         """Return a schema by id; raises SchemaError for an unknown id."""
-        known = self._schemas.get(schema_id)
-        return self._registry.schema(schema_id) if known is None else known
+        planned = self._schemas.get(schema_id)
+        return self._registry.schema(schema_id) if planned is None else planned
 
     def compatibility(self, subject: str) -> str | None:
         """Return the subject's own level."""
         return self._registry.compatibility(subject)
 
     def set_compatibility(self, subject: str, level: str) -> None:
-        """Set nothing."""
+        """Change nothing."""

@@ -1,8 +1,8 @@
-"""How a table's known columns grow, and with them its topic's value schema.
+"""The evolution of a table's known columns and of its topic's value schema.
 
 A new column is added; a dropped one stays, nullable, because records from before the drop may still
-arrive.  The primary key never changes, or keys would move between topic partitions.  `evolve` grows
-the table that a process knows, `grown` the schema that the fleet has registered.
+arrive.  The primary key never changes, because keys would move between topic partitions.  `evolve`
+grows the table that a process knows, `grown` the schema that the fleet has registered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OTHER_TIMESTAMPS_HINT = (
 
 
 def evolve(
-    known: TableSchema | None,
+    published: TableSchema | None,
     current: TableSchema | None,
     shown: Iterable[RecordColumn],
     *,
@@ -45,19 +45,20 @@ def evolve(
 ) -> TableSchema:
     """Return the table with every column of the three sources, in ordinal order.
 
-    `current` is the catalogue's and None after a DROP TABLE; `shown` are a record's columns.  Where
-    several have a column, under names that may differ in case, the catalogue's type is used, then
-    the known one; a type without an Avro type, such as one in an unknown notation, comes last.  A
-    table that was dropped before the process knew it has the columns of the record, with a primary
-    key in the order of `key_names`.  Raises IncompatibleChange for another primary key, a record's
-    included, and SchemaError for two columns of one name.
+    `published` is the table as published so far, `current` the catalogue's, None after a DROP
+    TABLE; `shown` are a record's columns.  Where several have a column, under names that may differ
+    in case, the catalogue's type is used, then the published one; a type without an Avro type, such
+    as one in an unknown notation, comes last.  A table that was dropped before the process knew it
+    has the columns of the record, with a primary key in the order of `key_names`.  Raises
+    IncompatibleChange for another primary key, a record's included, and SchemaError for two columns
+    of one name.
     """
     shown = tuple(shown)
-    base = current or known or _dropped(table, shown, key_names)
+    base = current or published or _dropped(table, shown, key_names)
     require_distinct_names(base)
-    base = _with_known_types(base, [*(known.columns if known is not None else ()), *shown])
+    base = _with_known_types(base, [*(published.columns if published is not None else ()), *shown])
     keyed = {folded(column.name) for column in base.key_columns}
-    if (known is not None and _key(known) != _key(base)) or any(
+    if (published is not None and _key(published) != _key(base)) or any(
         column.is_primary_key and folded(column.name) not in keyed for column in shown
     ):
         raise IncompatibleChange(
@@ -66,22 +67,25 @@ def evolve(
             table=table,
         )
     columns = {folded(column.name): (column, False) for column in base.columns}
-    for column in known.columns if known is not None else ():
+    for column in published.columns if published is not None else ():
         columns.setdefault(folded(column.name), (column, True))
-    for seen in shown:
-        columns.setdefault(folded(seen.name), (Column(seen.name, seen.type, seen.ordinal), True))
-    # A new column may have a dropped one's ordinal: the existing one comes first.
+    for shown_column in shown:
+        columns.setdefault(
+            folded(shown_column.name),
+            (Column(shown_column.name, shown_column.type, shown_column.ordinal), True),
+        )
+    # A new column may have the ordinal of a dropped one: the existing one comes first.
     ordered = sorted(columns.values(), key=lambda entry: (entry[0].ordinal, entry[1]))
-    left_out = {*base.excludes, *(known.excludes if known is not None else ())}
+    left_out = {*base.excludes, *(published.excludes if published is not None else ())}
     return TableSchema(
         base.name, tuple(column for column, _ in ordered), excludes=tuple(sorted(left_out))
     )
 
 
-def _with_known_types(base: TableSchema, others: Iterable[Column | RecordColumn]) -> TableSchema:
+def _with_known_types(base: TableSchema, further: Iterable[Column | RecordColumn]) -> TableSchema:
     """Return a table whose columns have the first Avro type that any source has for them."""
     types: dict[str, ColumnType] = {}
-    for column in (*base.columns, *others):
+    for column in (*base.columns, *further):
         name = folded(column.name)
         if name not in types or not is_carried(types[name]):
             types[name] = column.type
@@ -95,16 +99,16 @@ def grown(
     """Return a table's own value schema with every field of its subject's versions.
 
     `versions` are the registered ones, the oldest first.  The fields of the newest come first, in
-    its order, so that a schema without news is the newest one; new columns come last.  What one of
-    them leaves out stays left out.  Raises IncompatibleChange for a column of another type than the
-    field of its name, and for versions of another envelope.
+    its order, so that a schema without new columns equals the newest one; new columns come last.
+    Changes that one of them leaves out stay left out.  Raises IncompatibleChange for a column of
+    another type than the field of its name, and for versions of another envelope.
     """
     setting = envelope_of(own)
-    if others := sorted({envelope_of(schema) for schema in versions} - {setting}):
+    if envelopes := sorted({envelope_of(schema) for schema in versions} - {setting}):
         raise IncompatibleChange(
             (
                 f"envelope: the setting is '{setting}', and the topic's registered value schemas "
-                f"have '{others[0]}'"
+                f"have '{envelopes[0]}'"
             ),
             hint=OTHER_ENVELOPE_HINT,
             table=table,
@@ -128,16 +132,16 @@ def grown(
 
 
 def _dropped(name: str, shown: Iterable[RecordColumn], key_names: Sequence[str]) -> TableSchema:
-    """Return a table as a record shows it.
+    """Return a table with the columns that a record shows.
 
-    A record says which columns are the primary key, not in which order.  Without `key_names` that
+    A record shows which columns are the primary key, not in which order.  Without `key_names` that
     is the order of the ordinals, which is the same for every worker.
     """
     shown = sorted(shown, key=lambda column: column.ordinal)
     keys = [folded(column.name) for column in shown if column.is_primary_key]
-    known = [folded(key) for key in key_names]
-    if set(keys) == set(known):
-        keys = known
+    named = [folded(key) for key in key_names]
+    if set(keys) == set(named):
+        keys = named
     positions = {key: place for place, key in enumerate(keys, start=1)}
     return TableSchema(
         name, tuple(Column(c.name, c.type, c.ordinal, positions.get(folded(c.name))) for c in shown)

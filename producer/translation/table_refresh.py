@@ -1,14 +1,13 @@
-"""Refreshing a table whose records show something unknown: its schema is read again and registered.
+"""Refreshes a table whose records show something unknown: reads and registers its schema again.
 
 The catalogue's columns, the known ones and those that the record shows make the table's new schema
 version, which is registered before the record is translated again.  Each record gets one such
 retry; a record that the new schema cannot represent either is an error, never left out.
 
-A table itself may be unknown: it was created, or the stream began to watch it, after this process
-started; or it was dropped before, and has records left.  Its topic is made as at a start.
-
-A refused table is asked for again after some seconds, and not for each of its changes: all readers
-wait for the thread that asks.
+The table itself may be unknown: it was created, or the stream began to watch it, after this process
+started; or it was dropped earlier and has records left.  Its topic is created as at a start.  A
+refused table is looked up again after some seconds, and not for each of its changes, because all
+readers wait for the thread that looks it up.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.errors import SchemaError
 
 ANSWER_HOLDS_US = 5_000_000
-"""How long a repair by an operator may stay unnoticed."""
+"""How long a fix by an operator may stay unnoticed."""
 
 _ANSWERS_MAX = 1_024
 _NS_PER_US = 1_000
@@ -47,23 +46,23 @@ def monotonic_us() -> int:
 
 
 class FreshAnswers(Generic[_Answer]):
-    """Answers of Kafka, the catalogue or the registry, each for some seconds; thread-safe."""
+    """Answers of Kafka, the catalogue or the registry, each kept for some seconds; thread-safe."""
 
     def __init__(self, clock_us: Callable[[], int] = monotonic_us) -> None:
-        """Take the monotonic clock, in microseconds."""
+        """`clock_us` is a monotonic clock, in microseconds."""
         self._clock_us = clock_us
         self._lock = threading.Lock()
         self._answers: dict[Hashable, tuple[int, _Answer]] = {}
 
     def get(self, question: Hashable) -> _Answer | None:
-        """Return the answer of the last seconds; None without one."""
+        """Return an answer of the last few seconds; None if there is none."""
         answered = self._answers.get(question)
         if answered is None or self._clock_us() - answered[0] >= ANSWER_HOLDS_US:
             return None
         return answered[1]
 
     def add(self, question: Hashable, answer: _Answer) -> None:
-        """Keep an answer given now; of more than `_ANSWERS_MAX` the newest ones."""
+        """Keep a new answer; beyond `_ANSWERS_MAX` the oldest are dropped."""
         with self._lock:
             self._answers.pop(question, None)
             while len(self._answers) >= _ANSWERS_MAX:
@@ -72,7 +71,7 @@ class FreshAnswers(Generic[_Answer]):
 
 
 class TableRefresher:
-    """Translates records and follows changes of their tables; thread-safe."""
+    """Translates records and follows the changes of their tables; thread-safe."""
 
     def __init__(
         self,
@@ -98,15 +97,15 @@ class TableRefresher:
         Raises SchemaError for a value that its column's type cannot represent, IncompatibleChange
         for a table that changed in a way its topic's schemas cannot follow, TopicRefused if the
         topic of a new table cannot be created, QueryError or UnreachableError if catalogue,
-        registry or Kafka do not answer.  A table that was refused in the last seconds is refused
-        without being asked for, if the record shows the same columns.
+        registry or Kafka do not answer.  A table that was refused in the last few seconds is
+        refused again without a look-up, if the record shows the same columns.
         """
         try:
             return self._translator.translate(record, token=token)
         except TableChanged as change:
             self._raise_if_refused(record, change)
         with self._lock:
-            # Another thread may have met the same change, or another one, and refreshed the table.
+            # Another thread may have met this change, or another one, and refreshed the table.
             try:
                 return self._translator.translate(record, token=token)
             except TableChanged as change:
@@ -132,26 +131,26 @@ class TableRefresher:
                 raise refusal from error
 
     def _raise_if_refused(self, record: DataChangeRecord, change: TableChanged) -> None:
-        """Raise the refusal that the table got in the last seconds, if it got one."""
+        """Raise the refusal of the table from the last few seconds, if there is one."""
         refusal = self._refusals.get(_question(record, change))
         if refusal is not None:
             raise type(refusal)(
                 refusal.message, hint=refusal.hint, **refusal.fields
-            ) from change  # not itself: several threads would add to its traceback
+            ) from change  # a copy: several threads would add to its traceback
 
     def _refreshed(self, record: DataChangeRecord) -> TableEncoding:
         name, shown = record.table_name, {column.name for column in record.columns}
-        known = self._translator.encoding(name)
+        former = self._translator.encoding(name)
         current = self._catalogue.table(name, stream=self._translator.change_stream)
-        if known is not None:
-            table = evolve(known.table, current, record.columns, table=name)
+        if former is not None:
+            table = evolve(former.table, current, record.columns, table=name)
             return self._registrar.register(table, shown=shown)
         key_names = () if current is not None else self._registrar.key_names(name)
         table = evolve(None, current, record.columns, table=name, key_names=key_names)
         try:
             encoding = self._registrar.register(table, shown=shown)
         except (SchemaError, IncompatibleChange):
-            # Its changes can be parked if their keys can be written as those of later ones will be.
+            # Its changes can be parked if their keys can be written as later keys will be.
             with suppress(SchemaError, IncompatibleChange):
                 self._translator.know_keys(self._registrar.register_key(table))
             raise
@@ -167,6 +166,6 @@ class TableRefresher:
 def _question(record: DataChangeRecord, change: TableChanged) -> tuple[object, ...]:
     """Return the facts that a refusal depends on: the columns shown, and the first new one.
 
-    The latter may be a column that only the values name, and then says more than the columns.
+    Only the values may name the new column: then it adds to the columns.
     """
     return record.table_name, record.columns, change.fields.get("column")

@@ -1,8 +1,8 @@
 """Registers the schemas of tables and makes their encoders.
 
-Schemas only grow, over all workers and restarts: the memory of a process is not enough, since a
-worker that starts after DROP COLUMN does not know the column whose records may still follow, and a
-reader that uses the newest version for all values would find a column missing.  The registry is the
+Schemas only grow, over all workers and restarts.  The memory of a process is not enough: a worker
+that starts after DROP COLUMN does not know the column whose records may still follow, and a reader
+that uses the newest version for all values would find a column missing.  So the registry is the
 memory of the fleet.  A topic's key schema must keep its id, or its keys would move between topic
 partitions.
 """
@@ -46,7 +46,7 @@ _NOT_KEPT_HINT = (
 class TableRegistrar:
     """Registers the key and value schema of tables; one thread at a time.
 
-    All of them carry columns of type TIMESTAMP as `timestamps` says.
+    All of them carry columns of type TIMESTAMP in the form `timestamps`.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class TableRegistrar:
         return self._key_schema_ids[topic]
 
     def missing(self, table: TableSchema, *, shown: Collection[str] | None = None) -> list[str]:
-        """Return the subjects that `register` would add a version to; registers nothing.
+        """Return the subjects to which `register` would add a version; registers nothing.
 
-        Raises what `register` raises for a table that cannot be registered as it is.
+        Raises the errors of `register` for a table that cannot be registered.
         """
         topic = self._topic(table.name)
         table = self._with_fields(topic, table, shown)
@@ -91,7 +91,7 @@ class TableRegistrar:
         return [subject for subject, version in subjects.items() if version is None]
 
     def key_names(self, table: str) -> tuple[str, ...]:
-        """Return the columns of the registered key of a table, in its order; empty if none is."""
+        """Return the columns of a table's registered key, in its order; empty without a key."""
         versions = self._registry.versions(self._topics.key_subject(self._topic(table)))
         return tuple(
             field["name"] for version in versions[-1:] for field in version.schema["fields"]
@@ -102,13 +102,13 @@ class TableRegistrar:
     ) -> TableEncoding:
         """Register a table's schemas where they are new, and return its encoding.
 
-        The value schema has the fields of every registered version, and the table's columns.  With
-        `shown`, the columns that records have shown, another one that cannot have a field (a type
-        or a name that the contract does not carry) is left out until a record shows it.
-        Raises IncompatibleChange for another primary key or another type of a column, SchemaError
-        if the registry rejects a version or the table cannot have a topic, SchemaNotKept if the
-        registry drops a part of one, ConfigError if the
-        registry does not let this user register one, and UnreachableError if it does not answer.
+        The value schema has the fields of every registered version, and the table's columns.
+        `shown` are the columns that records have shown; with it, another column that cannot have a
+        field (a type or a name that the contract does not carry) is left out until a record shows
+        it.  Raises IncompatibleChange for another primary key or another type of a column,
+        SchemaError if the registry rejects a version or the table cannot have a topic,
+        SchemaNotKept if the registry drops a part of one, ConfigError if the registry does not
+        allow this user to register one, and UnreachableError if it does not answer.
         """
         topic = self._topic(table.name)
         table = self._with_fields(topic, table, shown)
@@ -129,7 +129,8 @@ class TableRegistrar:
     def _topic(self, table: str) -> str:
         """Return a table's topic; raises SchemaError for a table that cannot have one.
 
-        At a start such a table is an error of the settings; a later one stops what brings it only.
+        At a start such a table is an error of the settings; a later one stops only the stream
+        partitions with its records.
         """
         try:
             return self._topics.data(table)
@@ -141,7 +142,7 @@ class TableRegistrar:
     ) -> TableSchema:
         """Return a table without the columns that need no field and cannot have one.
 
-        Without `shown` any column may come that the change stream watches.
+        Without `shown` any column that the change stream watches may occur.
         """
         names = None if shown is None else {folded(name) for name in shown}
         needed = {
@@ -166,19 +167,19 @@ class TableRegistrar:
         return True
 
     def register_key(self, table: TableSchema) -> TableEncoding:
-        """Register a table's key only; return an encoding of its key columns, for `place` alone.
+        """Register only a table's key; return an encoding of its key columns, for `place` alone.
 
         For a table whose value schema is refused.  Raises as `register` does.
         """
         topic = self._topic(table.name)
         keys = TableSchema(table.name, table.key_columns)
-        # Nothing is written with this value schema, so it has no id.
+        # This value schema is never used to write, so it has no id.
         value = RegisteredSchema(0, value_schema(topic, keys, self._timestamps, self._envelope))
         key = self._register_key(topic, keys)
         return TableEncoding(keys, topic, key, value, self._timestamps, self._event_form)
 
     def _register_key(self, topic: str, table: TableSchema) -> RegisteredSchema:
-        """Return the registered version with the table's key, or register the first one."""
+        """Return the registered version with the table's key; registers the first version."""
         subject = self._topics.key_subject(topic)
         key = self._find_key(topic, table)
         if key is None:
@@ -212,8 +213,8 @@ class TableRegistrar:
         """Return a version that has every field of all versions and of the table.
 
         Another worker may register a version at any moment, so the versions are read again after
-        each registration until one of them has every field.  Of two versions in use, one therefore
-        has every field of the other.
+        each registration until one of them has every field.  So of two versions in use, one has
+        every field of the other.
         """
         subject = self._topics.value_subject(topic)
         for _ in range(_ROUNDS_MAX):
@@ -242,29 +243,30 @@ class TableRegistrar:
         """Return the newest version with every field, or None, and the schema with every field."""
         versions = self._registry.versions(self._topics.value_subject(topic))
         all_excludes = tuple(sorted({*table.excludes, *self._filter.excludes}))
-        known = _spelled(replace(table, excludes=all_excludes), self._names(table, versions))
-        own = value_schema(topic, known, self._timestamps, self._envelope)
-        schema = grown(own, [version.schema for version in versions], table=table.name)
-        # A former stream of this prefix may have registered what this one leaves out.
+        spelled = _spelled(replace(table, excludes=all_excludes), self._names(table, versions))
+        current = value_schema(topic, spelled, self._timestamps, self._envelope)
+        schema = grown(current, [version.schema for version in versions], table=table.name)
+        # An earlier stream of this prefix may have registered columns that this one leaves out.
         schema = without(schema, self._filter.hidden(table.name, row_fields(schema)))
-        wanted = row_fields(schema), excludes((schema,))
+        complete_form = row_fields(schema), excludes((schema,))
         complete = [
             version
             for version in versions
-            if (row_fields(version.schema), excludes((version.schema,))) == wanted
+            if (row_fields(version.schema), excludes((version.schema,))) == complete_form
         ]
         return (complete[-1] if complete else None), schema
 
     def _names(self, table: TableSchema, versions: Sequence[RegisteredSchema]) -> list[str]:
-        """Return the names of a table's fields in its topic, then in the one beside it.
+        """Return the names of a table's fields in its topic, then in the topic of its backfill.
 
-        A reader reads both with one schema.  The other one is not read if the first has all names.
+        A reader reads both with one schema.  The other topic is not looked up if the first has all
+        names.
         """
         names = [name for version in versions for name in row_fields(version.schema)]
         if table.column_names <= set(names):
             return names
-        own = table_of(table.name)
-        other = own if table.name != own else beside(own)
+        table_name = table_of(table.name)
+        other = table_name if table.name != table_name else beside(table_name)
         with suppress(SchemaError):  # a name that is too long for a topic
             subject = self._topics.value_subject(self._topic(other))
             versions = self._registry.versions(subject)
@@ -290,15 +292,15 @@ def _other_key(table: TableSchema, subject: str) -> IncompatibleChange:
 
 
 def _spelled(table: TableSchema, names: Iterable[str]) -> TableSchema:
-    """Return a table whose columns are named as the fields: the first one, in any case."""
+    """Return a table whose columns have the spelling of the fields: the first one, in any case."""
     exact = set(names)
-    known: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name in names:
-        known.setdefault(folded(name), name)
+        spellings.setdefault(folded(name), name)
     columns = tuple(
         column
         if column.name in exact
-        else replace(column, name=known.get(folded(column.name), column.name))
+        else replace(column, name=spellings.get(folded(column.name), column.name))
         for column in table.columns
     )
     return replace(table, columns=columns)

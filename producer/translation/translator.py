@@ -1,4 +1,4 @@
-"""Data change records to Kafka messages: their topic, key, value and place in the order.
+"""Translates data change records to Kafka messages: their topic, key, value and order key.
 
 A record that shows an unknown column or type raises `TableChanged`; nothing is left out silently.
 """
@@ -47,9 +47,9 @@ _EVENT_WRITERS: dict[Envelope, type[EventWriter]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableEncoding:
-    """Where a table's changes go, and the registered schemas of their keys and values.
+    """The topic of a table's changes, and the registered schemas of their keys and values.
 
-    Raises SchemaError for a value schema that is not that of a change.
+    Raises SchemaError for a value schema that is not the schema of a change.
     """
 
     table: TableSchema
@@ -59,7 +59,7 @@ class TableEncoding:
     timestamps: TimestampForm = TimestampForm.MICROS
     """The form of both schemas."""
     event_form: EventForm | None = None
-    """The stream as events of other products name it; no other envelope needs it."""
+    """The stream's name in events of other products; other envelopes do not need it."""
     writer: ChangeWriter = field(init=False, repr=False, compare=False)
     events: EventWriter | None = field(init=False, repr=False, compare=False)
     """The writer, if values are events of another product."""
@@ -103,12 +103,12 @@ class ChangePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Columns that the records of a table show, and that its encoding is known to carry."""
+    """Columns that a table's records show, and that its encoding is known to carry."""
 
     columns: tuple[RecordColumn, ...]
     encoding: TableEncoding
     renames: Mapping[str, str]
-    """Names that records have in another case than the field, and the field's."""
+    """Names that records have in another case than the fields, with the fields' names."""
 
 
 class Translator:
@@ -136,7 +136,7 @@ class Translator:
     def registered_columns(self, table: str) -> Sequence[str] | None:
         """Return the columns of a table's registered value schema; None for an unknown table.
 
-        Columns of other workers and earlier ones are among them, whose types are not known here.
+        It includes columns of other workers and earlier ones, whose types are unknown here.
         """
         encoding = self._encodings.get(table)
         return None if encoding is None else encoding.writer.columns
@@ -146,9 +146,9 @@ class Translator:
         self._encodings[encoding.table.name] = encoding
 
     def todays_key(self, topic: str, key: bytes) -> bytes:
-        """Return today's key of the row that an earlier version gave another key.
+        """Return today's key of a row to which an earlier version gave another key.
 
-        Keys of unknown tables stay.
+        Keys of unknown tables stay the same.
         """
         for encoding in (*self._encodings.values(), *self._keys_only.values()):
             if encoding.topic == topic:
@@ -190,19 +190,18 @@ class Translator:
             ) from error
 
     def place(self, record: DataChangeRecord) -> ChangePlace:
-        """Return the place of a record's only change, whether it can be published or not.
+        """Return the place of a record's only change, whether or not it can be published.
 
-        Reads no schema again.  Raises TableChanged for a table whose
-        key is unknown or a key column of another type, SchemaError for a key or coordinates that
-        cannot be written.
+        Reads no schema.  Raises TableChanged for a table whose key is unknown or a key column of
+        another type, SchemaError for a key or coordinates that cannot be written.
         """
         name = record.table_name
         encoding = self._encodings.get(name) or self._keys_only.get(name)
         if encoding is None:
             raise TableChanged("the table is unknown", table=record.table_name)
         keys = encoding.table.key_columns
-        known = {folded(column.name) for column in keys}
-        shown = [column for column in record.columns if folded(column.name) in known]
+        names = {folded(column.name) for column in keys}
+        shown = [column for column in record.columns if folded(column.name) in names]
         renames = _require_carried(encoding.table, keys, shown)
         (mod,) = (_renamed(record, renames) if renames else record).mods
         order_key = OrderKey(
@@ -232,8 +231,8 @@ class Translator:
         origin = self._origins.get(token) or self._origin(token)
         messages: list[ChangeMessage] = []
         if encoding.events is not None:
-            written = encoding.events.write_events(record, token)
-            for (key, value), order_key in zip(written, order_keys, strict=True):
+            events = encoding.events.write_events(record, token)
+            for (key, value), order_key in zip(events, order_keys, strict=True):
                 messages.append(ChangeMessage(topic, key, value, order_key, mod_byte, origin))
         else:
             before = self._source.before_mod_number(record, commit_timestamp_us)
@@ -250,7 +249,7 @@ class Translator:
         return tuple(messages)
 
     def _origin(self, token: str) -> bytes:
-        """Compute a stream partition's origin, and keep it for its other records."""
+        """Compute a stream partition's origin, and cache it for its other records."""
         if len(self._origins) >= _ORIGINS_MAX:
             self._origins.clear()
         origin = self._origins[token] = origin_of(token)
@@ -274,29 +273,29 @@ class Translator:
 
 
 def _require_carried(
-    table: TableSchema, known: Iterable[Column], columns: Iterable[RecordColumn]
+    table: TableSchema, table_columns: Iterable[Column], columns: Iterable[RecordColumn]
 ) -> dict[str, str]:
-    """Return the names that differ from those of the known columns in case, with the known ones.
+    """Return the names that differ in case from the table's columns, with the columns' names.
 
-    Raises TableChanged unless each column is one of the known ones and shown as that type, and
-    SchemaError for two that differ in case only.
+    Raises TableChanged unless each column is one of the table's and shown with its type, and
+    SchemaError for two columns that differ only in case.
     """
-    exact = {column.name: column for column in known}
-    others = {folded(name): column for name, column in exact.items()}
+    exact = {column.name: column for column in table_columns}
+    folded_columns = {folded(name): column for name, column in exact.items()}
     renames: dict[str, str] = {}
-    taken: dict[str, str] = {}
+    shown_names: dict[str, str] = {}
     for shown in columns:
-        column = exact.get(shown.name) or others.get(folded(shown.name))
+        column = exact.get(shown.name) or folded_columns.get(folded(shown.name))
         if column is None:
             raise TableChanged(
                 "a record shows an unknown column", table=table.name, column=shown.name
             )
-        other = taken.setdefault(column.name, shown.name)
-        if other != shown.name:
+        first_shown = shown_names.setdefault(column.name, shown.name)
+        if first_shown != shown.name:
             raise SchemaError(
                 "a record has two columns whose names differ in case only",
                 table=table.name,
-                columns=[other, shown.name],
+                columns=[first_shown, shown.name],
             )
         if column.name != shown.name:
             renames[shown.name] = column.name
@@ -312,7 +311,7 @@ def _require_carried(
 
 
 def _renamed(record: DataChangeRecord, renames: Mapping[str, str]) -> DataChangeRecord:
-    """Return a record whose values have other names; columns stay, since plans know them by."""
+    """Return a record whose values have other names; its columns, which name plans, stay."""
 
     def named(values: Mapping[str, Any]) -> Mapping[str, Any]:
         if isinstance(values, UnreadableValues):
@@ -323,19 +322,19 @@ def _renamed(record: DataChangeRecord, renames: Mapping[str, str]) -> DataChange
     return record._replace(mods=mods)
 
 
-def _carries(known: ColumnType, shown: ColumnType) -> bool:
-    """Whether values of a type shown in a record fit the Avro type of the known one.
+def _carries(own_type: ColumnType, shown_type: ColumnType) -> bool:
+    """Whether values of a type shown in a record fit the Avro type of the table's type.
 
     A type code that the contract does not know decides nothing (the documentation's example shows
     `INT`): then the catalogue's type is used, and each value is checked against it.
     """
-    if known == shown:
+    if own_type == shown_type:
         return True
     try:
-        shown_avro = avro_type(shown)
+        shown_avro = avro_type(shown_type)
     except SchemaError:
         return True
-    return bool(avro_type(known) == shown_avro)
+    return bool(avro_type(own_type) == shown_avro)
 
 
 def _located(error: SchemaError, **where: object) -> SchemaError:

@@ -1,9 +1,9 @@
-"""Values as Spanner's change records hold them, to the plain values that Avro writes.
+"""Converts values of Spanner's change records to the plain values that Avro writes.
 
-One converter per column type (seed: "Data change records"; types as in `docs/protocol.md`, 3.2):
-dates become days, timestamps microseconds or text, decimals two's complement bytes, so that an
-encoder has nothing left to interpret.  Numbers and strings are both accepted where either may
-occur.  A value that the contract cannot represent exactly is a SchemaError; nothing is rounded.
+One converter per column type (types as in `docs/protocol.md`, 3.2): dates become days, timestamps
+microseconds or text, decimals two's complement bytes, so that an encoder need not interpret them.
+Numbers and strings are both accepted where either may occur.  A value that the contract cannot
+represent exactly is a SchemaError; nothing is rounded.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ NUMERIC_SCALE = 9
 """Fractional digits of NUMERIC."""
 _NUMERIC_LIMIT = 10**38
 NUMERIC_WHOLE_DIGITS = 29
-"""Digits before them."""
-# A double of at most 15 significant digits is the decimal it was written as; beyond, it may not be.
+"""Digits before the decimal point."""
+# A double of at most 15 significant digits equals the decimal it was written as; a longer one may
+# not.
 _EXACT_DOUBLE_DIGITS = 15
 _EXACT = Context(prec=200)
 _UNIX_EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -77,7 +78,7 @@ def converter(
 
 
 def _unfit(kind: str, value: object, *, why: str = "") -> SchemaError:
-    """Return the error for a value; the value is shortened, since it may be a whole document."""
+    """Return the error for a value; the value is shortened, because it may be a whole document."""
     reason = f": {why}" if why else ""
     return SchemaError(f"a value does not fit its type{reason}", type=kind, value=_shown(value))
 
@@ -91,7 +92,7 @@ def _shown(value: object) -> str:
         case int() | float() | None:
             return repr(value)
         case _:
-            # It may be nested so deeply that its text cannot be made.
+            # It may be nested too deeply to be converted to text.
             return f"a {type(value).__name__}"
 
 
@@ -143,7 +144,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """STRING, JSON and INTERVAL: text, untouched."""
+    """STRING, JSON and INTERVAL: text, unchanged."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -164,7 +165,7 @@ def _octets(value: Any) -> bytes:
 
 
 def _decimal(kind: str, value: Any) -> Decimal:
-    """Read a finite decimal exactly."""
+    """Parse a finite decimal exactly."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise _unfit(kind, value)
     # More bits than the pattern's digits hold: Python refuses to convert very long integers.
@@ -180,7 +181,7 @@ def _decimal(kind: str, value: Any) -> Decimal:
 
 
 def _numeric(value: Any) -> bytes:
-    """NUMERIC: the unscaled integer at scale 9, two's complement, as short as it goes."""
+    """NUMERIC: the unscaled integer at scale 9, two's complement, in the fewest bytes."""
     number = _decimal("NUMERIC", value)
     scaled = number.scaleb(NUMERIC_SCALE, context=_EXACT)
     unscaled = int(scaled)
@@ -192,13 +193,13 @@ def _numeric(value: Any) -> bytes:
 
 
 def unscaled_bytes(unscaled: int) -> bytes:
-    """Return an integer as two's complement, big endian, in as few bytes as it needs."""
+    """Return an integer as two's complement, big endian, in the fewest bytes."""
     magnitude = unscaled if unscaled >= 0 else ~unscaled
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
 def _pg_numeric(value: Any) -> str:
-    """PostgreSQL's numeric: unbounded, with NaN, its scale kept; so it stays text."""
+    """PostgreSQL's numeric: unbounded, with NaN and its scale, so it stays text."""
     if isinstance(value, str):
         return value
     return str(_decimal("PG_NUMERIC", value))

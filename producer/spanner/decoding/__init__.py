@@ -1,1 +1,1 @@
-"""Response messages of queries to records, in each form of a change stream."""
+"""Decodes response messages of queries to records, in each form of a change stream."""

@@ -1,9 +1,8 @@
-"""Response messages of a change stream query to records: the form of PostgreSQL databases.
+"""Decodes response messages of a change stream query: the form of PostgreSQL databases.
 
-A row is one JSONB value: an object with one key, which names the kind of record.  The records are
-those that `decode` reads from the GoogleSQL form.  Any other row type, and a record of another
-kind, is refused, never read as something else.  Input that cannot be read is a SchemaError that
-names the field.
+A row is one JSONB value: an object with one key, which names the kind of record.  The records equal
+those of the GoogleSQL form.  Any other row type, and a record of another kind, is rejected, never
+read as something else.  Input that cannot be read is a SchemaError that names the field.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class JsonResponseDecoder(RowDecoder):
         )
 
     def _columns(self, record: Mapping[str, Any]) -> tuple[RecordColumn, ...]:
-        """Return the columns; equal lists are one object, by which translations are kept."""
+        """Return the columns; equal lists are one object, which identifies cached translations."""
         described = _list(record, "column_types")
         return self._column_lists.get(
             (), orjson.dumps(described), lambda _: tuple([_column(column) for column in described])
@@ -112,7 +111,7 @@ class JsonResponseDecoder(RowDecoder):
         children = []
         for child in _list(record, "child_partitions"):
             described = _as(dict, child, "child_partitions")
-            # The documentation's example shows [NULL] where the service has no parents.
+            # The documentation's example shows [NULL] where the service sends no parents.
             parents = tuple(
                 _as(str, parent, "parent_partition_tokens")
                 for parent in _list(described, "parent_partition_tokens")
@@ -160,7 +159,7 @@ def _mod(described: Any) -> Mod:
 def _values(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return values by their columns' names, none for NULL; anything else is `UnreadableValues`.
 
-    A field that is missing is a SchemaError: absent values would count as unchanged ones.
+    A missing field is a SchemaError, because absent values would count as unchanged.
     """
     value = _field(fields, name)
     if value is None:
@@ -218,7 +217,7 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
 
 
 def _integer(fields: Mapping[str, Any], name: str) -> int:
-    """Return a number, or one in decimal text."""
+    """Return a number, or the number of a decimal text."""
     value = _field(fields, name)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -227,7 +226,7 @@ def _integer(fields: Mapping[str, Any], name: str) -> int:
     raise _unreadable(name, value, "an integer")
 
 
-def _unreadable(name: str, value: Any, wanted: str) -> SchemaError:
+def _unreadable(name: str, value: Any, expected: str) -> SchemaError:
     return SchemaError(
-        f"a change record's field is not {wanted}", field=name, kind=type(value).__name__
+        f"a change record's field is not {expected}", field=name, kind=type(value).__name__
     )

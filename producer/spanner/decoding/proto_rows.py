@@ -1,9 +1,9 @@
-"""Response messages of a change stream query to records: MUTABLE_KEY_RANGE, in both dialects.
+"""Decodes response messages of a change stream query: MUTABLE_KEY_RANGE, in both dialects.
 
-A row is one `google.spanner.v1.ChangeStreamRecord`, serialised: PROTO in GoogleSQL, BYTES in
-PostgreSQL, and in both cases base64 in a text.  The records are those that `decode` reads from its
-form, but for those about other stream partitions.  Any other row type, and a record of an unknown
-kind, is refused, never read as something else.
+A row is one serialised `google.spanner.v1.ChangeStreamRecord`: PROTO in GoogleSQL, BYTES in
+PostgreSQL, and in both cases base64 in a text.  The records equal those of the other forms, except
+for those about other stream partitions.  Any other row type, and a record of an unknown kind, is
+rejected, never read as something else.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ProtoResponseDecoder(RowDecoder):
         )
 
     def _columns(self, record: Any) -> tuple[RecordColumn, ...]:
-        """Return the columns; equal lists are one object, by which translations are kept."""
+        """Return the columns; equal lists are one object, which identifies cached translations."""
         serialised = b"".join(
             [column.SerializeToString() + b"\0" for column in record.column_metadata]
         )
@@ -150,7 +150,7 @@ class ProtoResponseDecoder(RowDecoder):
 
 
 def _name(names: Mapping[int, Any], number: int, field: str) -> str:
-    """Return the name of an enum's number; one that this program does not know is a SchemaError."""
+    """Return the name of an enum's number; an unknown number is a SchemaError."""
     member = names.get(number)
     if member is None:
         raise SchemaError(
@@ -194,9 +194,9 @@ def type_of(message: Any) -> ColumnType:
 
 
 def _type(message: Any) -> dict[str, Any]:
-    """Return a type in the notation of the other forms; a later one is named by its number.
+    """Return a type in the notation of the other forms; an unknown type is named by its number.
 
-    Whether it matters depends on what is published, as for a name that is not known.
+    Whether it matters depends on what is published, as for an unknown name.
     """
     code, annotation = _TYPE_CODES.get(message.code), _ANNOTATIONS.get(message.type_annotation)
     described: dict[str, Any] = {"code": f"TYPE_CODE {message.code}" if code is None else code.name}
@@ -225,7 +225,7 @@ def _values(mod_values: Any, columns: tuple[RecordColumn, ...]) -> dict[str, Any
 
 
 def plain(value: Any) -> Any:
-    """Return a `google.protobuf.Value` as it is in JSON."""
+    """Return a `google.protobuf.Value` as in JSON."""
     kind = value.WhichOneof("kind")
     if kind == "list_value":
         return [plain(element) for element in value.list_value.values]

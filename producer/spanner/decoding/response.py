@@ -2,16 +2,15 @@
 
 Protobuf's generated classes make an object for each value, and most values are read once and
 dropped; that was the larger part of decoding.  The classes here describe the same bytes with the
-inner messages as `bytes` fields, which the encoding allows: a message and a byte string look alike.
-So protobuf's own parser takes a list apart into serialised values in one call, an equal list is
-equal bytes, and values that are not asked for are not read.
+inner messages as `bytes` fields, which the encoding allows: a message and a byte string are encoded
+alike.  So protobuf's own parser splits a list into serialised values in one call, an equal list is
+equal bytes, and values that are not used are not parsed.
 
-A serialised value is one tag, one length and the content, unless its sender did something unusual
-that the encoding allows too (a kind that comes twice, an unknown field): then the generated class
-reads it.
+A serialised value is one tag, one length and the content, unless its sender used another encoding
+that is allowed too (a repeated kind, an unknown field): then the generated class parses it.
 
-A large value is not copied from level to level: it is a view of the message that it came in.  Copy
-a value that is kept for longer than its message.
+A large value is not copied from level to level: it is a view of its message.  Copy a value that is
+kept longer than its message.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tidegate.producer.records import StreamRecord
 from tidegate.schemas.errors import SchemaError
 
 Serialised: TypeAlias = bytes | memoryview
-"""Bytes of a message; a view where they are many."""
+"""Bytes of a message; a view if they are many."""
 
 # The first byte of a serialised Value, by its kind.
 TEXT, LIST = 0x1A, 0x32
@@ -47,14 +46,14 @@ _METADATA, _ROW, _IS_CHUNKED, _ELEMENT = 0x0A, 0x12, 0x18, 0x0A
 _SIZED = frozenset((_METADATA, _ROW, 0x22, 0x2A))
 """Tags of fields with a length: those two, a response's resume token and statistics."""
 _SINGLE = frozenset((_IS_CHUNKED, 0x48))
-"""Tags of fields with a number: of a response, whether it is chunked and whether it is the last."""
+"""Tags of fields with a number in a response: whether it is chunked, and whether it is the last."""
 
 _TWO_BYTES_MAX = 3 + (1 << 14) - 1
 """The size of the largest Value whose length takes two bytes."""
 
 
 class _Response(NamedTuple):
-    """What is read of a `PartialResultSet`, as `_parse_response` gives it."""
+    """The fields of a `PartialResultSet` that are used, as parsed by `_parse_response`."""
 
     metadata: list[Serialised]
     values: list[Serialised]
@@ -64,8 +63,8 @@ class _Response(NamedTuple):
 def parse_response(message: bytes) -> Any:
     """Return a `PartialResultSet`: `metadata` and `values` as bytes, and `chunked_value`.
 
-    `metadata` is a list of what is one message when it is joined: protobuf merges a message that
-    comes twice.  Raises SchemaError for other bytes.
+    The items of `metadata`, joined, are one message: protobuf merges a message that occurs twice.
+    Raises SchemaError for other bytes.
     """
     if len(message) >= _LARGE_BYTES and (fields := _fields_of(message)) is not None:
         metadata = [content for tag, content in fields if tag == _METADATA]
@@ -79,7 +78,7 @@ def parse_response(message: bytes) -> Any:
 
 
 def parse_value(value: Serialised) -> Value:
-    """Return a serialised Value as protobuf's own message; raises SchemaError for other bytes."""
+    """Return a serialised Value as protobuf's message; raises SchemaError for other bytes."""
     try:
         return Value.FromString(bytes(value))
     except DecodeError as error:
@@ -110,53 +109,53 @@ def elements(content: Serialised) -> list[Serialised]:
     if len(content) >= _LARGE_BYTES and (fields := _fields_of(content)) is not None:
         return [value for tag, value in fields if tag == _ELEMENT]
     try:
-        # A slice is made at once; an iteration asks for each element.
+        # A slice is made at once; an iteration accesses each element.
         return _parse_list(content).values[:]  # type: ignore[no-any-return]  # protobuf's messages have no types
     except DecodeError as error:
         raise _malformed(error) from error
 
 
 def _fields_of(data: Serialised) -> list[tuple[int, Serialised]] | None:
-    """Return the tag and the content of each field, in their order; those that are small copied.
+    """Return the tag and the content of each field, in order; small contents are copied.
 
-    None for an encoding with a tag or a number of more than one byte, or of another kind: it is
-    left to protobuf's own parser, and so is what cannot be read.
+    None for an encoding with a tag or a number of more than one byte, or of another kind, and for
+    one that cannot be parsed: protobuf's own parser then handles it.
     """
-    view, at, end = memoryview(data), 0, len(data)
+    view, position, end = memoryview(data), 0, len(data)
     fields: list[tuple[int, Serialised]] = []
-    while at < end:
-        tag = view[at]
+    while position < end:
+        tag = view[position]
         if tag in _SIZED:
-            bounds = _take(view, at + 1)
-        elif tag in _SINGLE and at + 1 < end and view[at + 1] < 128:
-            bounds = at + 1, at + 2
+            bounds = _take(view, position + 1)
+        elif tag in _SINGLE and position + 1 < end and view[position + 1] < 128:
+            bounds = position + 1, position + 2
         else:
             return None
         if bounds is None:
             return None
-        start, at = bounds
-        content = view[start:at]
-        fields.append((tag, content if at - start >= _LARGE_BYTES else bytes(content)))
+        start, position = bounds
+        content = view[start:position]
+        fields.append((tag, content if position - start >= _LARGE_BYTES else bytes(content)))
     return fields
 
 
-def _take(data: Serialised, at: int) -> tuple[int, int] | None:
-    """Return where what follows its length begins and ends; None if it does not end in `data`."""
+def _take(data: Serialised, position: int) -> tuple[int, int] | None:
+    """Return the bounds of the content after its length; None if it does not end in `data`."""
     length = 0
     for shift in (0, 7, 14, 21):
-        if at >= len(data):
+        if position >= len(data):
             return None
-        byte = data[at]
-        at += 1
+        byte = data[position]
+        position += 1
         length |= (byte & 127) << shift
         if byte < 128:
-            end = at + length
-            return (at, end) if end <= len(data) else None
+            end = position + length
+            return (position, end) if end <= len(data) else None
     return None
 
 
 def _content_of_unusual(value: Serialised, kind: int) -> bytes | None:
-    """Return the content of any Value, as protobuf's own class reads it."""
+    """Return the content of any Value, by protobuf's own class."""
     parsed = parse_value(value)
     if kind == TEXT and parsed.HasField("string_value"):
         return bytes(parsed.string_value.encode())
@@ -192,7 +191,7 @@ _MERGEABLE = {"string_value", "list_value"}
 
 
 class Chunks:
-    """Takes the messages of one response, in their order.
+    """Adds the messages of one response, in their order.
 
     A value that a message leaves unfinished (`chunked_value`) is kept until its rest arrives.
     """
@@ -222,7 +221,7 @@ class Chunks:
 
     @property
     def unfinished_bytes(self) -> int:
-        """The size of the value that is kept until its rest arrives; 0 without one."""
+        """The size of the unfinished value; 0 if there is none."""
         return 0 if self._unfinished is None else int(self._unfinished.ByteSize())
 
     def end(self) -> None:
@@ -246,7 +245,7 @@ class Decoder:
 
     @property
     def unfinished_bytes(self) -> int:
-        """The size of the value that is kept until its rest arrives; 0 without one."""
+        """The size of the unfinished value; 0 if there is none."""
         return self._chunks.unfinished_bytes
 
     def end(self) -> None:
@@ -262,7 +261,7 @@ class RowDecoder(Decoder):
         self._is_begun = False
 
     def decode(self, message: bytes) -> list[StreamRecord]:
-        """As `Decoder`."""
+        """Return the records that a message completes, as `Decoder` does."""
         metadata, values = self._chunks.take(message)
         if not self._is_begun and metadata:
             self._require_form(row_type(metadata))
@@ -284,7 +283,7 @@ def merge(value: Value, rest: Value) -> None:
     """Append the rest of a chunked value, as PartialResultSet's `chunked_value` describes it.
 
     Strings and lists are joined; a list's last element continues in the next list's first if both
-    are of such a kind.  Without recursion, since the sender decides how deep values are nested.
+    are of such a kind.  Without recursion, because the sender decides how deeply values are nested.
     """
     while True:
         kind = value.WhichOneof("kind")

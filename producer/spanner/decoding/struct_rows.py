@@ -1,8 +1,8 @@
-"""Response messages of a change stream query to records, by the names in their metadata.
+"""Decodes response messages of a change stream query, by the names in their metadata.
 
-Reads the GoogleSQL form for immutable key ranges (seed: "Data change records"); any other row type
-is refused, never read as something else.  Most of a record is the same in many: it is decoded once.
-Input that cannot be read is a SchemaError that names the field; no input makes it hang.
+Reads the GoogleSQL form for immutable key ranges; any other row type is rejected, never read as
+something else.  Most fields are the same in many records, and are decoded once.  Input that cannot
+be read is a SchemaError that names the field; no input makes it hang.
 """
 
 from __future__ import annotations
@@ -95,16 +95,16 @@ class ColumnTypesCache:
     ) -> tuple[RecordColumn, ...]:
         """Return the decoded list of a `column_types` value whose structs have this layout."""
         identity = (layout, bytes(value))
-        known = self._lists.get(identity)
-        if known is None:
+        decoded = self._lists.get(identity)
+        if decoded is None:
             if len(self._lists) >= _COLUMN_SETS_MAX:
                 self._lists.clear()
-            known = self._lists.setdefault(identity, decode(value))
-        return known
+            decoded = self._lists.setdefault(identity, decode(value))
+        return decoded
 
 
 class _Repeated(NamedTuple):
-    """What many data change records have in common."""
+    """The fields that many data change records share."""
 
     is_last_record: bool
     table_name: str
@@ -152,7 +152,8 @@ class ResponseDecoder(Decoder):
     def _add_row(self, value: Serialised, layout: _Layout, records: list[StreamRecord]) -> None:
         """Read one row: an array of structs with one of three arrays filled.
 
-        A row without a record, or with one of a later kind, is a SchemaError, or it would be lost.
+        A row without a record, or with a record of a later kind, is a SchemaError: otherwise it
+        would be lost.
         """
         before = len(records)
         for change_record in items(value, "ChangeRecord"):
@@ -180,7 +181,7 @@ class ResponseDecoder(Decoder):
             raise SchemaError("a row holds no change stream record")
 
     def _records(self, rows: Sequence[Any], layout: _Layout) -> list[StreamRecord]:
-        """Return the records of what the accelerator made of a response's rows."""
+        """Return the records that the accelerator made of a response's rows."""
         records: list[StreamRecord] = []
         for row in rows:
             if row.__class__ is bytes:
@@ -212,20 +213,20 @@ class ResponseDecoder(Decoder):
         return records
 
     def _data_change(self, fields: Sequence[Serialised], layout: _Layout) -> DataChangeRecord:
-        at = layout.data
+        places = layout.data
         identity = layout.repeated(fields)
         repeated = self._repeated.get(identity)
         if repeated is None:
             copied = tuple([bytes(field) for field in identity])
             repeated = self._keep_repeated(copied, fields, layout)
         return DataChangeRecord(
-            commit_timestamp_ns=self._instant(fields[at[0]], "commit_timestamp"),
-            record_sequence=sequence_of(fields[at[1]], "record_sequence"),
-            server_transaction_id=text_of(fields[at[2]], "server_transaction_id"),
+            commit_timestamp_ns=self._instant(fields[places[0]], "commit_timestamp"),
+            record_sequence=sequence_of(fields[places[1]], "record_sequence"),
+            server_transaction_id=text_of(fields[places[2]], "server_transaction_id"),
             is_last_record_in_transaction_in_partition=repeated.is_last_record,
             table_name=repeated.table_name,
             columns=repeated.columns,
-            mods=tuple([_mod(mod, layout) for mod in items(fields[at[6]], "mods")]),
+            mods=tuple([_mod(mod, layout) for mod in items(fields[places[6]], "mods")]),
             mod_type=repeated.mod_type,  # type: ignore[arg-type]  # one of the three
             value_capture_type=repeated.value_capture_type,
             number_of_records_in_transaction=repeated.number_of_records,
@@ -240,7 +241,7 @@ class ResponseDecoder(Decoder):
         fields: Sequence[Serialised] | Mapping[int, Serialised],
         layout: _Layout,
     ) -> _Repeated:
-        """Decode the fields that many records have in common, and keep them for the next ones."""
+        """Decode the fields that many records share, and cache them for the next records."""
         if len(self._repeated) >= _REPEATED_MAX:
             self._repeated.clear()
         repeated = self._repeated[identity] = self._decode_repeated(fields, layout)
@@ -249,20 +250,20 @@ class ResponseDecoder(Decoder):
     def _decode_repeated(
         self, fields: Sequence[Serialised] | Mapping[int, Serialised], layout: _Layout
     ) -> _Repeated:
-        at = layout.data
-        mod_type = text_of(fields[at[7]], "mod_type")
+        places = layout.data
+        mod_type = text_of(fields[places[7]], "mod_type")
         if mod_type not in _MOD_TYPES:
             raise SchemaError("a record with an unknown mod type", mod_type=mod_type)
         return _Repeated(
-            is_last_record=flag(fields[at[3]], _DATA_FIELDS[3]),
-            table_name=text_of(fields[at[4]], "table_name"),
-            columns=self._column_lists.get(layout.column, fields[at[5]], layout.columns),
+            is_last_record=flag(fields[places[3]], _DATA_FIELDS[3]),
+            table_name=text_of(fields[places[4]], "table_name"),
+            columns=self._column_lists.get(layout.column, fields[places[5]], layout.columns),
             mod_type=mod_type,
-            value_capture_type=text_of(fields[at[8]], "value_capture_type"),
-            number_of_records=integer(fields[at[9]], _DATA_FIELDS[9]),
-            number_of_partitions=integer(fields[at[10]], _DATA_FIELDS[10]),
-            transaction_tag=text_or_empty(fields[at[11]], "transaction_tag"),
-            is_system_transaction=flag(fields[at[12]], "is_system_transaction"),
+            value_capture_type=text_of(fields[places[8]], "value_capture_type"),
+            number_of_records=integer(fields[places[9]], _DATA_FIELDS[9]),
+            number_of_partitions=integer(fields[places[10]], _DATA_FIELDS[10]),
+            transaction_tag=text_or_empty(fields[places[11]], "transaction_tag"),
+            is_system_transaction=flag(fields[places[12]], "is_system_transaction"),
         )
 
     def _children(self, fields: Sequence[Serialised], layout: _Layout) -> ChildPartitionsRecord:
@@ -271,7 +272,7 @@ class ResponseDecoder(Decoder):
         for child in items(fields[layout.children[2]], "child_partitions"):
             parts = struct_fields(child, layout.child_size, "child_partitions")
             token = text_of(parts[layout.child[0]], "token")
-            # The documentation's example shows [NULL] where the service has no parents.
+            # The documentation's example shows [NULL] where the service sends no parents.
             parents = tuple(
                 text_of(parent, "parent_partition_tokens")
                 for parent in items(parts[layout.child[1]], "parent_partition_tokens")
@@ -292,15 +293,15 @@ class _Layout:
     """The position of each field in its struct, from the response's metadata."""
 
     def __init__(self, record: Any) -> None:
-        """Read a ChangeRecord's struct type; raises SchemaError for a field that is missing."""
-        self.size, kinds, at = _positions(record, _RECORD_KINDS)
-        self.data_at, self.heartbeat_at, self.children_at = at
+        """Read a ChangeRecord's struct type; raises SchemaError for a missing field."""
+        self.size, kinds, places = _positions(record, _RECORD_KINDS)
+        self.data_at, self.heartbeat_at, self.children_at = places
         self.unknown = {
             place: field.name
             for place, field in enumerate(record.fields)
-            if place not in at and field.type_.array_element_type.code == TypeCode.STRUCT
+            if place not in places and field.type_.array_element_type.code == TypeCode.STRUCT
         }
-        """Kinds of records that a later version of the service may have, by their places."""
+        """Kinds of records of a later version of the service, by their places."""
         data, heartbeat, children = (_struct(kind, what=name) for name, kind in kinds.items())
         self.data_size, data_types, self.data = _positions(data, _DATA_FIELDS)
         self.repeated_at = sorted(self.data[place] for place in _REPEATED_FIELDS)
@@ -314,15 +315,15 @@ class _Layout:
         child = _struct(child_types["child_partitions"], what="child_partitions")
         self.child_size, _, self.child = _positions(child, _CHILD_FIELDS)
         self.roles = (
-            _roles(self.size, (*at, *self.unknown), (1, 2, 2, *[2] * len(self.unknown))),
+            _roles(self.size, (*places, *self.unknown), (1, 2, 2, *[2] * len(self.unknown))),
             _roles(self.data_size, self.data, (2, 3, 4, 1, 1, 1, 5, 1, 1, 1, 1, 1, 1)),
             _roles(self.mod_size, self.mod, (1, 2, 3)),
         )
-        """What the accelerator does with each field of the three structs."""
+        """The accelerator's treatment of each field of the three structs."""
 
     @classmethod
     def of(cls, row_type: Any) -> _Layout:
-        """Read a response's row type: one column, an array of ChangeRecord structs."""
+        """Parse a response's row type: one column, an array of ChangeRecord structs."""
         columns = list(row_type.fields)
         if len(columns) != 1:
             raise SchemaError(
@@ -332,7 +333,7 @@ class _Layout:
         return cls(_struct(columns[0].type_, what=columns[0].name))
 
     def columns(self, value: Serialised) -> tuple[RecordColumn, ...]:
-        """Read a `column_types` value."""
+        """Parse a `column_types` value."""
         columns = []
         for item in items(value, "column_types"):
             fields = struct_fields(item, self.column_size, "column_types")
@@ -383,7 +384,7 @@ def _roles(size: int, places: tuple[int, ...], roles: tuple[int, ...]) -> bytes:
 def _holds_record(timestamp: Serialised, content: Serialised, name: str) -> bool:
     """Whether a struct holds a record: without a timestamp it is absent.
 
-    Content without a timestamp would be lost silently, so it is a SchemaError.
+    Content without a timestamp is a SchemaError, because it would be lost silently.
     """
     if content_of(timestamp, TEXT) is not None or not is_null(timestamp):
         return True

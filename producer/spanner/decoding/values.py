@@ -1,4 +1,4 @@
-"""Reads the values of a change stream's response, serialised as `raw_values` has them.
+"""Reads the serialised values of a change stream's response.
 
 Each function reads one kind of field, and raises a SchemaError with the field's name for any other
 value.  NULL and empty differ where they differ in the service's documentation.
@@ -100,7 +100,7 @@ def integer(value: Serialised, name: str) -> int:
 
 
 def json_object(value: Serialised, name: str) -> dict[str, Any]:
-    """Read a JSON value that holds an object; NULL counts as an empty one."""
+    """Read a JSON value with an object; NULL counts as an empty one."""
     text = content_of(value, TEXT)
     if text is None:
         if is_null(value):
@@ -110,7 +110,7 @@ def json_object(value: Serialised, name: str) -> dict[str, Any]:
 
 
 def json_values(value: Serialised, name: str) -> Mapping[str, Any]:
-    """Read the JSON object of a change's values; a text that holds none is `UnreadableValues`.
+    """Read the JSON object of a change's values; other text becomes `UnreadableValues`.
 
     Raises SchemaError for a value that is neither text nor NULL.
     """
@@ -141,9 +141,9 @@ def _parse_object(text: Serialised, name: str) -> dict[str, Any]:
     return parsed
 
 
-def _unreadable(value: Serialised, name: str, wanted: str) -> SchemaError:
+def _unreadable(value: Serialised, name: str, expected: str) -> SchemaError:
     return SchemaError(
-        f"a change record's field is not {wanted}",
+        f"a change record's field is not {expected}",
         field=name,
         kind=str(parse_value(value).WhichOneof("kind")),
     )

@@ -1,1 +1,1 @@
-"""Calls of Spanner's API: connections, credentials, and how calls fail."""
+"""Calls of Spanner's API: connections, credentials, and failures."""

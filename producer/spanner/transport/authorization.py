@@ -1,4 +1,4 @@
-"""Credentials of a file or of the host, for gRPC's channels and as headers of a call."""
+"""Credentials from a file or the host, for gRPC's channels and as headers of a call."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from tidegate.producer.spanner.transport.status import CallError
 from tidegate.schemas.errors import ConfigError
 
 _RENEW_EVERY_S = 10.0
-"""Many calls may be rejected for one token."""
+"""Least time between two renewals: many calls may be rejected for one token."""
 _CONTENT_ERRORS = (AttributeError, LookupError, OSError, TypeError, ValueError)
 """Errors of the library for a file that is JSON of another kind."""
 _SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
 
 
 class Authorization:
-    """Credentials for one service, `https://host/`; found at their first use.
+    """Credentials for one service, `https://host/`; loaded at their first use.
 
-    Those of a JSON file, or without one the host's default credentials.
+    From a JSON file or, without one, the host's default credentials.
     """
 
     def __init__(self, url: str, *, credentials_file: str = "") -> None:
         self._url = url
         self._file = credentials_file
-        self._found: tuple[Any, Any] | None = None
+        self._default_login: tuple[Any, Any] | None = None
         self._lock = threading.Lock()
         self._renewed_s = -_RENEW_EVERY_S
         self._turn = asyncio.Lock()
         """One of the calls that start together refreshes the token."""
 
     def credentials(self) -> Any:
-        """Return the credentials as Google's clients take them; raises ConfigError without them."""
+        """Return the credentials for Google's clients; raises ConfigError if there are none."""
         return self._default()[0]
 
     def channel_credentials(self, tls: grpc.ChannelCredentials) -> grpc.ChannelCredentials:
         """Return TLS with the credentials; raises ConfigError if there are none."""
-        # Only where credentials are used: these modules reach for the network and the disk.
+        # Only where credentials are used: these modules access the network and the disk.
         import google.auth.transport.grpc  # noqa: PLC0415 - see above
 
         plugin = google.auth.transport.grpc.AuthMetadataPlugin(*self._default())  # type: ignore[no-untyped-call]  # it has no types
@@ -53,17 +53,17 @@ class Authorization:
         Raises ConfigError without credentials, and CallError if the token cannot be refreshed.
         """
         async with self._turn:
-            if self._found is not None and self._found[0].valid:
+            if self._default_login is not None and self._default_login[0].valid:
                 return self._signed()
             return await asyncio.to_thread(self._signed)
 
     def renew(self) -> None:
-        """Ask for another token before the next call, if the present one is some seconds old."""
+        """Refresh the token before the next call, if the present one is older than some seconds."""
         with self._lock:
             now_s = time.monotonic()
-            if self._found is not None and now_s - self._renewed_s >= _RENEW_EVERY_S:
+            if self._default_login is not None and now_s - self._renewed_s >= _RENEW_EVERY_S:
                 self._renewed_s = now_s
-                self._found[0].token = None
+                self._default_login[0].token = None
 
     def _signed(self) -> Sequence[tuple[str, str]]:
         import google.auth.exceptions  # noqa: PLC0415 - as in `channel_credentials`
@@ -80,13 +80,13 @@ class Authorization:
         return [(name.lower(), value) for name, value in headers.items()]
 
     def _default(self) -> tuple[Any, Any]:
-        """Return the credentials and what refreshes them."""
+        """Return the default credentials and the request that refreshes them."""
         import google.auth  # noqa: PLC0415 - as in `channel_credentials`
         import google.auth.exceptions  # noqa: PLC0415 - as in `channel_credentials`
         import google.auth.transport.requests  # noqa: PLC0415 - as in `channel_credentials`
 
         with self._lock:
-            if self._found is None:
+            if self._default_login is None:
                 try:
                     if self._file:
                         credentials, _ = google.auth.load_credentials_from_file(  # type: ignore[no-untyped-call]  # it has no types
@@ -97,8 +97,8 @@ class Authorization:
                 except (google.auth.exceptions.GoogleAuthError, *_CONTENT_ERRORS) as error:
                     raise self._missing(error) from error
                 request = google.auth.transport.requests.Request()
-                self._found = credentials, request
-            return self._found
+                self._default_login = credentials, request
+            return self._default_login
 
     def _missing(self, error: Exception) -> ConfigError:
         if self._file:

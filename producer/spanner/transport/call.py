@@ -1,9 +1,9 @@
-"""One streaming call of gRPC over HTTP/2: its response messages, and how much of them may come.
+"""One streaming call of gRPC over HTTP/2: its response messages, and its flow control.
 
-A message begins with its size.  The server may send a little ahead on each stream
-(`AHEAD_BYTES`), which holds the size of the next message and all of a small one; it may send the
-rest only once the reader asked for the message, which it does when there is room.  So the memory of
-many silent calls does not depend on what they will be sent.
+A message begins with its size.  The server may send a little ahead on each stream (`AHEAD_BYTES`),
+which holds the size of the next message and all of a small one; it may send the rest only once the
+reader asked for the message, which it does when there is room.  So the memory of many silent calls
+does not depend on the size of their next messages.
 """
 
 from __future__ import annotations
@@ -21,68 +21,73 @@ from tidegate.producer.spanner.transport.status import CallError, WebPage, statu
 AHEAD_BYTES = 4 << 10
 """Bytes that a server may send on a stream that is not read, and on a silent one."""
 _BUSY_AHEAD_BYTES = 64 << 10
-"""The same on a stream whose messages are being read, as long as there is allowance."""
+"""The same on a stream whose messages are being read, while there is allowance left."""
 
 _WINDOW_BYTES_MAX = (1 << 31) - 1
-"""HTTP/2's limit."""
+"""The limit of HTTP/2."""
 
 WAITING = -1
-"""Instead of a size: nothing came yet, and the connection brought bytes of other calls."""
+"""Returned in place of a size: nothing came, and the connection received bytes of other calls."""
 _PREFIX = struct.Struct(">BI")
 RATE_MIN_BYTES_PER_S = 1_024
-"""A message that comes at this rate counts as coming.
+"""The least rate at which a message counts as arriving.
 
 A link of 4.8 Mbit/s carries 585 messages at once at this rate, and one of a telephone still one; at
-less a message of the largest size, 10 MiB, would take longer than three hours.
+a lower rate a message of the largest size, 10 MiB, would take longer than three hours.
 """
 _BEHIND_OTHERS_S = (2.0, 120.0)
-"""How long a call receives nothing while others do: when it begins to say so, and when it ends.  A
-slow link brings one large message after the other; a call that hangs must end some time."""
+"""Seconds without bytes while other calls get some: until a call reports it, until it ends.
+
+A slow link carries large messages one after the other; a call that hangs must end at some time.
+"""
 _PIECE_BYTES = 4_096
-"""What ends such a wait.  Busy links bring frames of 16 KiB; less only ends it with its message."""
+"""Bytes that end such a wait.
+
+Busy links deliver frames of 16 KiB; fewer bytes end it only if they complete the message.
+"""
 
 
 class ByteProgress:
-    """Whether a call is silent: counts the bytes that came since it last said that it is not."""
+    """Whether a call is silent: counts the bytes received since its last sign of progress."""
 
     def __init__(self) -> None:
-        """Wait for nothing."""
-        self._came = 0
+        """Start without a wait."""
+        self._received = 0
         """Bytes since the last sign."""
         self._since_s: float | None = None
-        """Since when they are waited for."""
+        """Since when the reader waits for bytes."""
         self._piece = 0
         """Bytes since `_behind_since_s`."""
         self._behind_since_s: float | None = None
 
     def wait(self, now_s: float, *, in_message: bool) -> None:
-        """Record that a reader waits for bytes, of a message that has begun or of the next one."""
+        """Record that a reader waits for bytes of the current or the next message."""
         if self._behind_since_s is None:
             self._behind_since_s, self._piece = now_s, 0
         if in_message and self._since_s is None:
             self._since_s = now_s
 
     def add(self, size: int) -> None:
-        """Count bytes that came."""
-        self._came += size
+        """Count received bytes."""
+        self._received += size
         self._piece += size
         if self._piece >= _PIECE_BYTES:
             self._behind_since_s = None
 
     def end_message(self) -> None:
-        """Begin again: a message is complete."""
+        """Start again, because a message is complete."""
         self._since_s = self._behind_since_s = None
-        self._came = 0
+        self._received = 0
 
     def is_coming(self, now_s: float) -> bool:
-        """Whether a message came at the least rate since the last sign; this is the next one."""
-        if self._since_s is None or self._came < RATE_MIN_BYTES_PER_S * (now_s - self._since_s):
+        """Whether a message arrived fast enough since the last sign; if so, this is a sign."""
+        if self._since_s is None or self._received < RATE_MIN_BYTES_PER_S * (now_s - self._since_s):
             return False
-        self._since_s, self._came = now_s, 0
+        self._since_s, self._received = now_s, 0
         return True
 
     def is_behind(self, now_s: float) -> bool:
-        """Whether it waits for bytes and others of its connection may be the reason."""
+        """Whether it waits for bytes and other calls of its connection may be the reason."""
         if self._behind_since_s is None:
             return False
         first_s, last_s = _BEHIND_OTHERS_S
@@ -90,7 +95,7 @@ class ByteProgress:
 
 
 def framed(message: bytes) -> bytes:
-    """Return a request message as gRPC sends it."""
+    """Return a request message in gRPC's framing."""
     return _PREFIX.pack(0, len(message)) + message
 
 
@@ -105,10 +110,10 @@ class ReadAhead:
     left: int = 4 << 20
 
     def take(self, size: int) -> int:
-        """Return what there is of `size`, and take it."""
-        taken = min(size, self.left)
-        self.left -= taken
-        return taken
+        """Take at most `size` of the remaining bytes; return their number."""
+        granted = min(size, self.left)
+        self.left -= granted
+        return granted
 
 
 class Call:
@@ -130,10 +135,10 @@ class Call:
         self._extra = 0
         """Bytes taken from the allowance."""
         self._window = AHEAD_BYTES
-        """What the server may still send."""
+        """Bytes that the server may still send."""
         self._received = bytearray()
         self._next = 0
-        """The bytes of the message whose size was returned, with its prefix."""
+        """The bytes of the message whose size was returned, including its prefix."""
         self._page: WebPage | None = None
         self._is_begun = False
         self._is_over = False
@@ -147,8 +152,8 @@ class Call:
     async def next_size(self) -> int | None:
         """Wait for the next message to begin; return its size, None after the last.
 
-        Returns WAITING after some seconds in which the connection is busy with other calls.
-        Raises CallError if the call failed; complete messages come before that.
+        Returns WAITING after some seconds in which the connection is busy with other calls.  Raises
+        CallError if the call failed, after all complete messages.
         """
         while len(self._received) < _PREFIX.size:
             if self._is_over:
@@ -166,11 +171,10 @@ class Call:
         return int(size)
 
     async def read(self, *, pause_s: float = math.inf) -> bytes | None:
-        """Let the message come whose size was returned, and return it; raises CallError.
+        """Receive the message whose size was returned, and return it; raises CallError.
 
-        Returns None where bytes came fast enough and the message still lacks others `pause_s`
-        seconds after the call, and where the connection is busy with other calls: the next call
-        goes on.
+        Returns None if bytes arrive fast enough but the message is incomplete `pause_s` seconds
+        after the call, and while the connection is busy with other calls: the next call continues.
         """
         last = self._next
         loop = asyncio.get_running_loop()
@@ -189,7 +193,7 @@ class Call:
         with memoryview(self._received) as view:
             message = bytes(view[_PREFIX.size : last])
         if len(self._received) == last:
-            self._received = bytearray()  # a large one's memory is not kept
+            self._received = bytearray()  # the memory of a large one is not kept
         else:
             del self._received[:last]
         self._refill()
@@ -202,7 +206,7 @@ class Call:
     # ------------------------------------------------------------ the connection's side
 
     def begin(self, headers: dict[str, str]) -> None:
-        """Take the response's first headers."""
+        """Handle the response's first headers."""
         status, kind = headers.get(":status", ""), headers.get("content-type", "")
         if status != "200" or not kind.startswith("application/grpc"):
             self._page = WebPage.of(headers)
@@ -210,43 +214,43 @@ class Call:
 
     @property
     def is_begun(self) -> bool:
-        """Whether the first headers have come: others are trailers."""
+        """Whether the first headers were received: later ones are trailers."""
         return self._is_begun
 
     def add(self, content: bytes, size: int) -> None:
-        """Take received bytes, which were `size` with their padding."""
+        """Add received bytes; `size` includes their padding."""
         self._progress.add(len(content))
         if self._page is not None:
             self.fail(self._page.error(content))
             return
         self._window -= size
         self._received += content
-        if size > len(content):  # padding is nothing that a reader could ask for
+        if size > len(content):  # padding is nothing that a reader could request
             self._grant(size - len(content))
         self._wake()
 
     def yield_to_others(self, now: float) -> None:
-        """Take note that the connection is busy with other calls, at a time of the loop."""
+        """Record that the connection is busy with other calls, at a time of the loop."""
         if self._progress.is_behind(now):
             self._is_behind = True
             self._wake()
 
     def end(self, trailers: dict[str, str]) -> None:
-        """Take the status."""
+        """Set the final status."""
         if self._page is not None and "grpc-status" not in trailers:
             self.stop(self._page.error(b""))
             return
         self.stop(status_error(trailers))
 
     def stop(self, error: CallError | None) -> None:
-        """Take the end of the stream: nothing comes any more."""
+        """Handle the end of the stream."""
         if not self._is_over:
             self._is_over, self._error, self._window = True, error, 0
             self._give_back()
             self._wake()
 
     def fail(self, error: CallError) -> None:
-        """End the call at once; what came and was not read is dropped."""
+        """End the call at once; received bytes that were not read are dropped."""
         self._received = bytearray()
         if self._is_over:
             self._error = error
@@ -258,14 +262,14 @@ class Call:
     # ------------------------------------------------------------ inside
 
     def _end(self) -> None:
-        """Return if the call ended with OK and a whole message; raises CallError."""
+        """Return if the call ended with OK and a complete message; raises CallError."""
         if self._error is not None:
             raise self._error
         if self._received:
             raise _cut_short()
 
     def _refill(self) -> None:
-        """Let the server send ahead again, once half of that is used."""
+        """Let the server send ahead again, once half of the window is used."""
         if self._is_over:
             self._give_back()
             return
@@ -280,7 +284,7 @@ class Call:
             self._grant(AHEAD_BYTES + self._extra - open_bytes)
 
     def _give_back(self) -> None:
-        """Return what is not needed of the allowance for what came or may come."""
+        """Return the part of the allowance that is not needed for received or expected bytes."""
         needed = max(0, self._window + len(self._received) - AHEAD_BYTES)
         if needed < self._extra:
             self._ahead.left += self._extra - needed

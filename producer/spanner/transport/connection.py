@@ -1,8 +1,8 @@
 """One HTTP/2 connection to Spanner, with many streaming calls; for one asyncio loop.
 
-The connection opens with the first call.  The library `h2` does the protocol; what is here is
-gRPC's use of it, and when the server may send.  A connection never holds bytes back itself, each
-call does (`call`): one that is not read must not keep the others waiting.
+The connection opens with the first call.  The library `h2` implements the protocol; this module
+adds gRPC's use of it and the flow control.  A connection never holds bytes back itself, each call
+does (`call`): a call that is not read must not block the others.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ from tidegate.producer.spanner.transport.status import CallError
 
 
 class DrainingConnection(H2Connection):
-    """As `H2Connection`; after a GOAWAY streams may still send and receive.
+    """Works like `H2Connection`, but after a GOAWAY streams may still send and receive.
 
-    `h2` takes a GOAWAY for the end of the connection.  Servers send it to replace a connection that
-    is old, and finish what it carries: every query of a worker would break with its connection.
+    `h2` treats a GOAWAY as the end of the connection.  Servers send it to replace an old
+    connection, and finish its streams: otherwise every query of a worker would fail with its
+    connection.
     """
 
     def __init__(self, config: H2Configuration) -> None:
@@ -52,7 +53,7 @@ class DrainingConnection(H2Connection):
         self.state_machine = _DrainingStateMachine()
 
     def clear_outbound_data_buffer(self) -> None:
-        """Keep what is to be sent, which `h2` drops at a GOAWAY."""
+        """Keep unsent bytes, which `h2` drops at a GOAWAY."""
 
 
 class _DrainingStateMachine(H2ConnectionStateMachine):
@@ -64,31 +65,31 @@ class _DrainingStateMachine(H2ConnectionStateMachine):
 
 _CONNECT_TIMEOUT_S = 20.0
 _KEEPALIVE_S = 120.0
-"""As the client libraries: servers end connections that ping much more often."""
+"""As in the client libraries: servers end connections that ping much more often."""
 _KEEPALIVE_TIMEOUT_S = 20.0
 _CLOSE_PATIENCE_S = 5.0
-"""For what is not sent when the connection ends: a peer that does not read never takes it."""
+"""For unsent bytes when the connection ends: a peer that does not read never receives them."""
 _SILENT_S = 5.0
-"""As long as the shortest silence after which a query counts as stalled."""
+"""Equal to the shortest silence after which a query counts as stalled."""
 _WINDOW_BYTES = 16 << 20
 _FIRST_WINDOW_BYTES = 65_535
 """A connection's window until its first update."""
 _HEADER_BYTES_MAX = 64 << 10
 _BUSY_BYTES_PER_S = 64 << 10
-"""More than the heartbeats of all calls of a connection."""
+"""More than the heartbeats of all calls of a connection need."""
 _LOOK_EVERY_S = 1.0
 _SAID_BYTES_MAX = 500
 _USER_AGENT = f"grpc-python-h2/{h2.__version__} (tidegate-producer)"
 
 
 class NotSentError(CallError):
-    """The connection takes no more calls; another one may."""
+    """The connection accepts no more calls; another one may."""
 
 
 class Connection(asyncio.Protocol):
     """A connection to an endpoint; `is_usable` for new calls until it fails or the server leaves.
 
-    Calls share `ahead`, what their servers may send ahead.
+    Calls share `ahead`, the bytes that their servers may send ahead.
     """
 
     def __init__(self, endpoint: Endpoint, ahead: ReadAhead) -> None:
@@ -103,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._is_draining = False
         self._is_suspect = False
         self._goaway = ""
-        """What the server said when it left, as the end of an error's text."""
+        """The server's GOAWAY, as the end of an error's text."""
         self._unacknowledged = 0
         self._is_flushing = False
         self._keepalive: asyncio.TimerHandle | None = None
@@ -119,19 +120,20 @@ class Connection(asyncio.Protocol):
         """Whether new calls may be made.
 
         Not on a connection that was silent when a call on it was given up: a network may have
-        dropped it without a word.  What it receives makes it usable again.
+        dropped it without notice.  Received bytes make it usable again.
         """
         return self._error is None and not self._is_draining and not self._is_suspect
 
     @property
     def streams_max(self) -> int:
-        """How many calls the server accepts at a time, as far as is known."""
+        """The number of concurrent calls that the server accepts, as far as known."""
         return self._http2.remote_settings.max_concurrent_streams
 
     async def call(self, path: str, message: bytes, metadata: Iterable[tuple[str, str]]) -> Call:
         """Send a request.
 
-        Raises NotSentError if the connection takes no more calls, and CallError if there is none.
+        Raises NotSentError if the connection accepts no more calls, and CallError if there is no
+        connection.
         """
         await self._open()
         if self._is_draining or len(self._calls) >= self.streams_max:
@@ -143,7 +145,7 @@ class Connection(asyncio.Protocol):
             raise _not_sent() from None
         try:
             self._http2.send_headers(stream, self._request_headers(path, metadata))
-        except TooManyStreamsError:  # one that has ended here is not reset yet
+        except TooManyStreamsError:  # an ended call may not be reset yet
             raise _not_sent() from None
         except ProtocolError as error:  # the header table of the server is unknown now
             self._break(f"a request's metadata was refused: {error}")
@@ -175,7 +177,7 @@ class Connection(asyncio.Protocol):
         """Wait until there is a connection and the server's settings; one attempt for all calls."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._connect())
-        # A call that is cancelled ends the wait of none but its own.
+        # A cancelled call must end only its own wait.
         await asyncio.shield(self._opening)
         if self._error is not None:
             raise self._error
@@ -186,7 +188,7 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 await self._endpoint.connect(lambda: self)
                 await self._is_ready
-        # TLS errors are of the first kind, a proxy's address that cannot be read of the last.
+        # TLS errors are of the first kind, an invalid proxy address of the last.
         except (OSError, TimeoutError, ValueError) as error:
             reason = str(error) or type(error).__name__
             self._fail(_unavailable(f"no connection to {self._endpoint.address}: {reason}"))
@@ -224,7 +226,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------ sending
 
     def _send(self) -> None:
-        """Send what `h2` has prepared, with what else is sent in this step of the loop."""
+        """Send the bytes that `h2` has prepared, with others sent in the same step of the loop."""
         if not self._is_flushing:
             self._is_flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -236,12 +238,12 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def pause_writing(self) -> None:
-        """Read nothing from a server that does not read the answers to its frames."""
+        """Stop reading from a server that does not read the answers to its frames."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on reading."""
+        """Resume reading."""
         if self._transport is not None:
             self._transport.resume_reading()
 
@@ -259,11 +261,11 @@ class Connection(asyncio.Protocol):
             self._send()
             if not body:
                 return
-        self._reset(stream)  # the server answered before it had all
+        self._reset(stream)  # the server answered before it received all
 
     def _widen(self, stream: int, size: int) -> None:
         if stream in self._calls:
-            with suppress(ProtocolError):  # its end has come and was not taken yet
+            with suppress(ProtocolError):  # its end was received and is not handled yet
                 self._http2.increment_flow_control_window(size, stream)
                 self._send()
 
@@ -279,7 +281,7 @@ class Connection(asyncio.Protocol):
             self._send()
 
     def _keep_alive(self) -> None:
-        """Send a ping after a silence; end the connection if nothing comes after it."""
+        """Send a ping after a silence; end the connection if nothing follows."""
         loop = asyncio.get_running_loop()
         heard_at = self._received_at
 
@@ -300,7 +302,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------ receiving
 
     def data_received(self, data: bytes) -> None:
-        """Take what came."""
+        """Handle received bytes."""
         if self._error is not None:
             return
         self._received_at = now = asyncio.get_running_loop().time()
@@ -320,7 +322,7 @@ class Connection(asyncio.Protocol):
             self._send()
 
     def _look(self, now: float) -> None:
-        """Tell the calls that wait if others keep the connection busy."""
+        """Notify the waiting calls if others keep the connection busy."""
         if self._received_bytes >= _BUSY_BYTES_PER_S * (now - self._looked_at):
             for call in self._calls.values():
                 call.yield_to_others(now)
@@ -353,9 +355,9 @@ class Connection(asyncio.Protocol):
             case StreamReset():
                 call = self._forget(event.stream_id)
                 if call is not None:
-                    by = "the server" if event.remote_reset else "a breach of HTTP/2's rules"
-                    what = f"{by} ended the call{self._goaway}"
-                    call.stop(CallError.reset(int(event.error_code or 0), what))
+                    origin = "the server" if event.remote_reset else "a breach of HTTP/2's rules"
+                    reason = f"{origin} ended the call{self._goaway}"
+                    call.stop(CallError.reset(int(event.error_code or 0), reason))
             case RemoteSettingsChanged():
                 self._wider.set()
                 if self._is_ready is not None and not self._is_ready.done():
@@ -365,7 +367,7 @@ class Connection(asyncio.Protocol):
             case ConnectionTerminated():
                 self._take_goaway(event)
             case _:
-                pass  # `h2` has answered it, or it asks for nothing
+                pass  # `h2` has answered it, or it needs no answer
 
     def _take_headers(self, event: ResponseReceived) -> None:
         call = self._calls.get(event.stream_id or 0)
@@ -387,12 +389,12 @@ class Connection(asyncio.Protocol):
         return self._calls.pop(stream or 0, None)
 
     def _take_goaway(self, event: ConnectionTerminated) -> None:
-        """Make no more calls; those that the server did not take fail."""
+        """Make no more calls; the calls that the server did not accept fail."""
         self._is_draining = True
         code = event.error_code
-        said = (event.additional_data or b"")[:_SAID_BYTES_MAX].decode(errors="replace")
+        debug_text = (event.additional_data or b"")[:_SAID_BYTES_MAX].decode(errors="replace")
         name = code.name if isinstance(code, ErrorCodes) else code
-        details = f"the server takes no more calls ({name}) {said}".rstrip()
+        details = f"the server takes no more calls ({name}) {debug_text}".rstrip()
         self._goaway = f", after {details}"
         last = event.last_stream_id or 0
         for stream in [number for number in self._calls if number > last]:
@@ -404,7 +406,7 @@ class Connection(asyncio.Protocol):
         self._fail(CallError(grpc.StatusCode.INTERNAL, details))
 
     def _fail(self, error: CallError) -> None:
-        """End everything."""
+        """End the connection and all calls."""
         if self._error is not None:
             return
         self._error = error
@@ -426,7 +428,7 @@ class Connection(asyncio.Protocol):
 
 def _new_state() -> DrainingConnection:
     state = DrainingConnection(H2Configuration(client_side=True))
-    # As the first settings, which hold at once: changed later, they hold once the server agrees.
+    # With the first settings, which apply at once: later changes apply once the server agrees.
     state.local_settings = Settings(
         client=True,
         initial_values={

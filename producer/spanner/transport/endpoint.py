@@ -1,6 +1,6 @@
-"""Where Spanner is reached: address, TLS, and the environment's proxy.
+"""The address of Spanner: host and port, TLS, and the environment's proxy.
 
-Queries and unary calls, over `h2` and gRPC, have the same certificates and the same proxy.
+Queries and unary calls, over `h2` and gRPC, use the same certificates and the same proxy.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tidegate.schemas.errors import ConfigError
 _CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # Another channel has another connection.
+    # Another channel uses another connection.
     ("grpc.use_local_subchannel_pool", 1),
-    # As the client libraries: servers end connections that ping much more often.
+    # As in the client libraries: servers end connections that ping much more often.
     ("grpc.keepalive_time_ms", 120_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
@@ -42,7 +42,7 @@ _ROOTS_VARIABLE = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 _HASHED_NAME = re.compile(r"[0-9a-f]{8}\.[0-9]+")
 """A certificate's name in a folder that OpenSSL reads."""
 _NO_PASSWORD = b""
-"""Instead of a question at the terminal."""
+"""In place of a question at the terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +53,21 @@ class Tls:
     client_cert: str = ""
     client_key: str = ""
     certificate: bytes = b""
-    """Client certificate that Google's client found in the environment, for no `client_cert`."""
+    """The client certificate from the environment, found by Google's client, if `client_cert` is
+    unset."""
     key: bytes = b""
     """Private key of `certificate`."""
 
     @property
     def is_of_deployment(self) -> bool:
-        """Whether these files are of an own deployment, which has no accounts of Google's."""
+        """Whether these files belong to an own deployment, which has no accounts of Google's."""
         return bool(self.ca_file or self.client_cert)
 
     def context(self) -> ssl.SSLContext:
         """Return TLS for a connection over `h2`.
 
-        Trusts `ca_file`, or the file that gRPC's variable names, or else the host's certificates
-        and certifi's.  Raises ConfigError for a file that cannot be read or is of another kind.
+        Trusts `ca_file`, or the file in gRPC's variable, or otherwise the host's certificates and
+        certifi's.  Raises ConfigError for a file that cannot be read or is of another kind.
         """
         roots = self._roots_file
         try:
@@ -82,24 +83,24 @@ class Tls:
         if not roots:
             context.load_verify_locations(certifi.where())
         if self.ca_file:
-            # From Python 3.13 on the default asks for extensions that gRPC does without.
+            # From Python 3.13 on the default requires extensions that gRPC does not require.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self.client_cert:
             self._show_certificate(context, self.client_cert, self.client_key)
         elif self.certificate:
             with TemporaryDirectory() as folder:  # only its owner may read it
-                both = Path(folder, "both.pem")
-                both.write_bytes(self.key + b"\n" + self.certificate)
-                self._show_certificate(context, str(both), str(both))
+                pem_file = Path(folder, "both.pem")
+                pem_file.write_bytes(self.key + b"\n" + self.certificate)
+                self._show_certificate(context, str(pem_file), str(pem_file))
         context.set_alpn_protocols(["h2"])
         return context
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Return TLS for gRPC's connections, which trusts the same as `context`.
+        """Return TLS for gRPC's connections, which trusts the same certificates as `context`.
 
         Raises ConfigError as `context` does.
         """
-        context = self.context()  # gRPC itself names no file, and tries again and again
+        context = self.context()  # gRPC itself names no file, and retries without end
         roots = self._roots_file
         return grpc.ssl_channel_credentials(
             root_certificates=Path(roots).read_bytes() if roots else _host_certificates(context),
@@ -133,8 +134,9 @@ def _host_certificates(context: ssl.SSLContext) -> bytes:
     """Return the certificates that a default context trusts, in PEM."""
     loaded = [ssl.DER_cert_to_PEM_cert(der) for der in context.get_ca_certs(binary_form=True)]
     paths = ssl.get_default_verify_paths()
-    files = [Path(paths.cafile)] if paths.cafile else []  # may have others than authorities
-    if paths.capath:  # OpenSSL reads it when it looks for an authority
+    # The file may have certificates that are not of authorities.
+    files = [Path(paths.cafile)] if paths.cafile else []
+    if paths.capath:  # OpenSSL reads it only when it looks for an authority
         folder = Path(paths.capath)
         files += [file for file in folder.iterdir() if _HASHED_NAME.fullmatch(file.name)]
     return "".join(loaded).encode() + b"\n".join(file.read_bytes() for file in files)
@@ -151,13 +153,12 @@ _ANSWER_BYTES_MAX = 64 << 10
 class Endpoint:
     """A host and a port, `host:port`, reached with TLS or in plaintext.
 
-    With TLS a proxy that `HTTPS_PROXY` names is asked for a tunnel, unless `NO_PROXY` has the host;
-    see `proxy`.
-    Raises ConfigError for files of TLS that cannot be used.
+    With TLS the proxy in `HTTPS_PROXY` is asked for a tunnel, unless `NO_PROXY` contains the host;
+    see `proxy`.  Raises ConfigError for files of TLS that cannot be used.
     """
 
     def __init__(self, address: str, *, is_secure: bool, tls: Tls | None = None) -> None:
-        """Take the files of TLS; without them the host's authorities are trusted."""
+        """Start with the files of TLS; without them the host's authorities are trusted."""
         parts = urlsplit(f"//{address}")
         self.address = self.authority = address
         self.scheme = "https" if is_secure else "http"
@@ -171,9 +172,9 @@ class Endpoint:
         return self._files.credentials() if self._tls is not None else None
 
     def channel_options(self) -> list[tuple[str, int | str]]:
-        """Return the options of gRPC's connections; the proxy is that of all connections.
+        """Return the options of gRPC's connections, with the proxy that all connections use.
 
-        gRPC itself reads lower-case variables only, in plaintext too.
+        gRPC itself reads only lower-case variables, in plaintext too.
         """
         proxy = self.proxy
         use_proxy = ("grpc.http_proxy", proxy) if proxy else ("grpc.enable_http_proxy", 0)
@@ -191,7 +192,7 @@ class Endpoint:
                 self._port,
                 ssl=self._tls,
                 server_hostname=name,
-                # An address that answers nothing holds up none of the others.
+                # An address that does not answer must not delay the others.
                 happy_eyeballs_delay=_NEXT_ADDRESS_S,
             )
             return
@@ -209,7 +210,7 @@ class Endpoint:
 
     @property
     def proxy(self) -> str | None:
-        """The URL of the proxy that the environment names for the host; None without one.
+        """The URL of the host's proxy in the environment; None if there is none.
 
         The first of gRPC's variables: `grpc_proxy`, `https_proxy`, `http_proxy`, and `HTTPS_PROXY`,
         which gRPC itself does not read.

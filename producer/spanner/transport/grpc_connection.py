@@ -1,6 +1,6 @@
-"""A gRPC connection with many streaming calls, in place of one over `h2`; for one asyncio loop.
+"""A gRPC connection with many streaming calls, as an alternative to `h2`; for one asyncio loop.
 
-gRPC shows a message when all of it has arrived, so the size of a message is known after its
+gRPC returns a message when all of it has arrived, so the size of a message is known only after its
 receipt.  A call receives one message at a time, and the next one when the reader asks for it.
 """
 
@@ -18,9 +18,9 @@ from tidegate.producer.spanner.transport.endpoint import Endpoint
 from tidegate.producer.spanner.transport.status import CallError
 
 _SILENT_S = 5.0
-"""As long as the shortest silence after which a query counts as stalled."""
+"""Equal to the shortest silence after which a query counts as stalled."""
 _STREAMS_MAX = 1 << 31
-"""gRPC does not say how many calls the server accepts; those beyond wait in the client."""
+"""gRPC does not report how many calls the server accepts; calls beyond that wait in the client."""
 _STREAM_OPTIONS: tuple[tuple[str, int], ...] = (
     # Otherwise gRPC lets a server send mebibytes ahead on a fast connection.
     ("grpc.http2.bdp_probe", 0),
@@ -66,7 +66,7 @@ class GrpcCall:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # The call was cancelled and not its reader.
+            # The call was cancelled, not its reader.
             raise CallError.cancelled() from None
         self._connection.heard()
         return message
@@ -92,7 +92,7 @@ class GrpcConnection:
     async def call(
         self, path: str, message: bytes, metadata: Iterable[tuple[str, str]]
     ) -> GrpcCall:
-        """Send a request; the outcome is that of the call."""
+        """Send a request; the call reports the outcome."""
         if self._channel is None:
             self._channel = self._open()
             self.heard()
@@ -105,7 +105,7 @@ class GrpcConnection:
         self._is_suspect = False
 
     def leave_if_silent(self) -> None:
-        """Take no more calls after a silence: a network may have dropped the connection."""
+        """Accept no more calls after a silence: a network may have dropped the connection."""
         if asyncio.get_running_loop().time() - self._heard_at >= _SILENT_S:
             self._is_suspect = True
 

@@ -1,8 +1,8 @@
 """Unary calls to Spanner, by Google's own client of its API.
 
-The generated client and not `google.cloud.spanner.Client`: that one decodes each value several
-times, and sends requests in the background.  Credentials, the universe's domain, client
-certificates of the environment, the quota project and retries are Google's.
+Uses the generated client, because `google.cloud.spanner.Client` decodes each value several times,
+and sends requests in the background.  Credentials, the universe's domain, client certificates of
+the environment, the quota project and retries are Google's.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from tidegate.version import __version__
 
 _CLIENT_INFO = ClientInfo(user_agent=f"tidegate/{__version__}")  # type: ignore[no-untyped-call]  # it has no types
 _CALL_ERRORS = (GoogleAPIError, DecodeError, ValueError)
-"""The last two where the details of a status contradict it, or cannot be read."""
+"""The last two if the details of a status contradict it, or cannot be read."""
 _REJECTED_PAUSES_S = (0.2, 1.0, 3.0)
-"""Before a call is repeated that was rejected; a worker repeats its queries for longer."""
+"""Pauses before a rejected call is repeated; a worker repeats its queries for longer."""
 _VARIABLES = (
     "GOOGLE_API_USE_CLIENT_CERTIFICATE",
     "GOOGLE_API_USE_MTLS_ENDPOINT",
     "GOOGLE_CLOUD_UNIVERSE_DOMAIN",
 )
 _RETRIES_S = 2.0
-"""For a connection that broke: a caller hears early of a service that is away."""
+"""For a broken connection: the caller learns early that a service is unavailable."""
 
 
 class ServiceClient:
-    """Google's client for one database, made at the first call; any thread may use it."""
+    """Google's client for one database, created at the first call; any thread may use it."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ServiceClient:
         authorization: Authorization,
         is_signed: bool,
     ) -> None:
-        """Take the service's address; empty, and without `plaintext_host`: Google's own.
+        """Start with the service's address; empty without `plaintext_host` means Google's own.
 
         Calls carry credentials if they are to be signed.
         """
@@ -73,7 +73,7 @@ class ServiceClient:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where calls go to, and queries too; raises ConfigError without credentials."""
+        """The endpoint of calls and queries; raises ConfigError without credentials."""
         self._opened()
         assert self._endpoint is not None  # noqa: S101 - the client has a channel
         return self._endpoint
@@ -81,7 +81,7 @@ class ServiceClient:
     def call(self, method: str, request: Any, *, timeout_s: float) -> Any:
         """Return the response of a method; raises `grpc.RpcError`.
 
-        A call that is rejected is repeated with a fresh token.
+        A rejected call is repeated with a new token.
         """
         for pause_s in _REJECTED_PAUSES_S:
             try:
@@ -95,7 +95,7 @@ class ServiceClient:
         return self._attempt(method, request, timeout_s)
 
     def close(self) -> None:
-        """Close the connection; calls that still run end."""
+        """Close the connection; running calls end."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -115,7 +115,8 @@ class ServiceClient:
     def _leave_silent_connection(self, error: grpc.RpcError) -> None:
         """Let the next call open a connection if this one had no answer in its time.
 
-        A network may have dropped the connection without a word; gRPC finds out two minutes later.
+        A network may have dropped the connection without notice; gRPC detects that two minutes
+        later.
         """
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             with self._lock:
@@ -145,7 +146,7 @@ class ServiceClient:
                 hint=f"Check the variables {', '.join(_VARIABLES)}",
                 cause=str(error) or type(error).__name__,
             ) from error
-        # The client keeps the warnings of Google's libraries from the program's log.
+        # The client keeps the warnings of Google's libraries out of the program's log.
         logging.getLogger("google").propagate = True
         return client
 
@@ -171,7 +172,7 @@ class ServiceClient:
 
 
 def _is_broken_connection(error: Exception) -> bool:
-    """Whether Google's client repeats a call at once: not where the service asks for a pause."""
+    """Whether Google's client repeats a call at once: not if the service asks for a pause."""
     failed = _grpc_error(error)
     return (
         isinstance(error, ServiceUnavailable) and failed is not None and not asked_pause_us(failed)
@@ -179,7 +180,7 @@ def _is_broken_connection(error: Exception) -> bool:
 
 
 def _grpc_error(error: BaseException | None) -> grpc.RpcError | None:
-    """Return gRPC's own error, with its trailers, below one of Google's library."""
+    """Return gRPC's own error, with its trailers, for an error of Google's library."""
     while error is not None and not isinstance(error, grpc.RpcError):
         error = error.__cause__ or error.__context__
     return error

@@ -1,4 +1,4 @@
-"""Failed calls: their status, its details, and pages of load balancers instead of a status."""
+"""Failed calls: their status, its details, and pages of load balancers in place of a status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Detail = TypeVar("_Detail", ResourceInfo, RetryInfo)
 
 DETAILS_TRAILER = "grpc-status-details-bin"
 RETRY_AFTER_HEADER = "retry-after"
-"""A web page's header; an error has it among its trailers."""
+"""A header of a web page; an error has it among its trailers."""
 _SHOWN_MAX = 200
 _STATUS_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 _STATUS_OF_HTTP_CODE = {
@@ -41,10 +41,10 @@ _STATUS_OF_RESET_CODE: dict[int, grpc.StatusCode] = {
 }
 _SESSION_TYPE = "google.spanner.v1.Session"
 _SESSION_WORD = re.compile(r"^[^:]*(?<![-\w/.])session\b(?![-\w/])", re.IGNORECASE)
-"""Before the first colon, where names begin: a database or a stream may have this name."""
+"""Before the first colon, where names begin: a database or a stream may contain this word."""
 _SESSION_PATH = re.compile(r"/databases/[^/\s]+/sessions/")
 _WEB_PAGE = re.compile(r"received http2 header with (status|content-type)", re.IGNORECASE)
-"""How gRPC names a response without a gRPC status."""
+"""gRPC's text for a response without a gRPC status."""
 
 
 class CallError(grpc.RpcError):
@@ -58,7 +58,7 @@ class CallError(grpc.RpcError):
         trailers: Mapping[str, str] | None = None,
         is_web_page: bool = False,
     ) -> None:
-        """Take the status; `is_web_page`: there was none, and `code` is that of the HTTP status."""
+        """Set the status; with `is_web_page` there was none, and `code` is from the HTTP status."""
         super().__init__(f"{code.name}: {details}")
         self._code, self._details = code, details
         self._trailers = tuple((trailers or {}).items())
@@ -89,7 +89,7 @@ class CallError(grpc.RpcError):
 
 
 def status_error(trailers: Mapping[str, str]) -> CallError | None:
-    """Return the error that a response's trailers name; None for OK."""
+    """Return the error in a response's trailers; None for OK."""
     try:
         number = int(trailers["grpc-status"])
     except (KeyError, ValueError):
@@ -117,19 +117,19 @@ class WebPage:
         return cls(headers.get(":status", ""), headers.get("content-type", ""), server, retry_after)
 
     def error(self, body: bytes) -> CallError:
-        """Return the error that says what answered; `body` is the beginning of the content."""
+        """Return the error, which describes the sender; `body` is the beginning of the content."""
         code = _STATUS_OF_HTTP_CODE.get(self.status, grpc.StatusCode.UNKNOWN)
-        by = f" by {self.server[:_SHOWN_MAX]!r}" if self.server else ""
+        server = f" by {self.server[:_SHOWN_MAX]!r}" if self.server else ""
         kind = f" of the type {self.kind[:_SHOWN_MAX]!r}" if self.kind else ""
         shown = " ".join(body[:_SHOWN_MAX].decode(errors="replace").split())
         text = f": {shown!r}" if shown else ""
-        details = f"an answer without a gRPC status{by}: HTTP status {self.status}{kind}{text}"
+        details = f"an answer without a gRPC status{server}: HTTP status {self.status}{kind}{text}"
         trailers = {RETRY_AFTER_HEADER: self.retry_after} if self.retry_after else None
         return CallError(code, details, trailers=trailers, is_web_page=True)
 
 
 def is_lost_session(error: grpc.RpcError) -> bool:
-    """Whether a call failed because its session does not exist (any more)."""
+    """Whether a call failed because its session does not exist, or no longer exists."""
     if error.code() is not grpc.StatusCode.NOT_FOUND:
         return False
     resources = _details(error, ResourceInfo)
@@ -148,14 +148,15 @@ def is_web_page(error: grpc.RpcError) -> bool:
 
 
 def is_rejection(error: grpc.RpcError) -> bool:
-    """Whether a fresh token, or another way through a load balancer, may let the call pass."""
+    """Whether a new token, or another path through a load balancer, may let the call pass."""
     return error.code() is grpc.StatusCode.UNAUTHENTICATED or is_web_page(error)
 
 
 def asked_pause_us(error: grpc.RpcError, now: datetime | None = None) -> int:
-    """Return how long the service wants the next attempt to wait, at most a minute.
+    """Return the pause that the service asks for before the next attempt, at most a minute.
 
-    A status says so in a `RetryInfo`, a load balancer's page in `Retry-After`; 0 without either.
+    From the `RetryInfo` of a status, or the `Retry-After` of a load balancer's page; 0 without
+    either.
     """
     for info in _details(error, RetryInfo):
         delay = info.retry_delay

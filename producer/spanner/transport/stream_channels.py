@@ -1,4 +1,4 @@
-"""Connections for streaming queries, opened as queries grow in number and closed when they end.
+"""Connections for streaming queries, opened and closed with the number of queries.
 
 A connection carries about a hundred streams.  Everything here belongs to one asyncio loop, that of
 the first query; only `ResponseStream.cancel` and `StreamChannels.close` are for other threads.
@@ -18,15 +18,15 @@ from tidegate.producer.spanner.transport.status import CallError
 from tidegate.program.memory import return_freed_memory
 
 STREAMS_PER_CHANNEL_MAX = 90
-"""The service allows about a hundred on one connection; a call beyond would wait unseen."""
+"""The service allows about a hundred on one connection; further calls would wait unnoticed."""
 _SPARE_PLACES = 10
-"""With fewer left elsewhere an empty connection stays open: the next queries would need it."""
+"""If fewer places are left elsewhere, an empty connection stays open for the next queries."""
 _CLOSE_PATIENCE_S = 5.0
 _MOVES_MAX = 3
-"""A server that accepts no calls is not connected to again and again."""
+"""A server that accepts no calls must not cause connections without end."""
 _LARGE_BYTES = 256 << 10
 _RETURN_EVERY_BYTES = 4 << 20
-"""Messages received at once leave freed blocks; each return costs time."""
+"""Bytes of messages after which freed memory is returned; each return costs time."""
 
 
 class Call(Protocol):
@@ -37,7 +37,7 @@ class Call(Protocol):
         ...
 
     async def read(self, *, pause_s: float) -> bytes | None:
-        """Return the message, or None where it has not arrived within `pause_s` seconds."""
+        """Return the message, or None if it has not arrived within `pause_s` seconds."""
         ...
 
     def cancel(self) -> None:
@@ -55,11 +55,11 @@ class Connection(Protocol):
 
     @property
     def streams_max(self) -> int:
-        """How many calls the server accepts at a time, as far as is known."""
+        """The number of concurrent calls that the server accepts, as far as known."""
         ...
 
     async def call(self, path: str, message: bytes, metadata: Iterable[tuple[str, str]]) -> Call:
-        """Send a request; raises NotSentError if the connection takes no more calls."""
+        """Send a request; raises NotSentError if the connection accepts no more calls."""
         ...
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class _Place:
 
     @property
     def room(self) -> int:
-        """How many more streams it takes."""
+        """Number of streams that it can still take."""
         if not self.connection.is_usable:
             return 0
         return min(STREAMS_PER_CHANNEL_MAX, self.connection.streams_max) - self.streams
@@ -127,10 +127,10 @@ class ResponseStream:
         return await self._call.next_size()
 
     async def read(self, *, pause_s: float = math.inf) -> bytes | None:
-        """Let the message come that has begun; return it.  Raises `grpc.RpcError`.
+        """Receive the message that has begun, and return it.  Raises `grpc.RpcError`.
 
-        Returns None where a part of it came within `pause_s` seconds, and while the connection is
-        busy with other streams: the next call goes on.
+        Returns None if a part of it arrived within `pause_s` seconds, and while the connection is
+        busy with other streams: the next call continues.
         """
         assert self._call is not None, "`next_size` comes first"  # noqa: S101 - the port says so
         message = await self._call.read(pause_s=pause_s)
@@ -140,7 +140,7 @@ class ResponseStream:
 
     def cancel(self) -> None:
         """End the call; any thread may."""
-        with suppress(RuntimeError):  # the loop is closed, and with it every call
+        with suppress(RuntimeError):  # the loop is closed, and every call with it
             self._loop.call_soon_threadsafe(self.close)
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class _Seat:
         self._place: _Place | None = channels.enter()
 
     async def call(self, method: str, request: bytes, metadata: Sequence[tuple[str, str]]) -> Call:
-        """Begin the call, on another connection if the own one takes it no more."""
+        """Begin the call, on another connection if this one no longer accepts it."""
         for _ in range(_MOVES_MAX):
             try:
                 return await self._connection().call(method, request, metadata)
@@ -171,7 +171,7 @@ class _Seat:
         return await self._connection().call(method, request, metadata)
 
     def leave(self) -> None:
-        """Give the place back; may be called more than once."""
+        """Return the place; may be called more than once."""
         if self._place is not None:
             self._channels.leave(self._place)
             self._place = None
@@ -199,7 +199,7 @@ class StreamChannels:
     ) -> ResponseStream:
         """Prepare a streaming call without a deadline; its first `next_size` sends it.
 
-        `metadata` is asked then.
+        `metadata` is called then.
         """
         self._loop = asyncio.get_running_loop()
         seat = _Seat(self)
@@ -210,7 +210,7 @@ class StreamChannels:
         return ResponseStream(begin, seat.leave, self._received)
 
     def close(self) -> None:
-        """Close all connections; calls that still run end.  Not for the loop's own thread."""
+        """Close all connections; running calls end.  Not to be called on the loop's own thread."""
         loop = self._loop
         if loop is None or not loop.is_running():
             return
@@ -230,11 +230,11 @@ class StreamChannels:
         return place
 
     def leave(self, place: _Place) -> None:
-        """Give a place back; connections that are not needed are closed."""
+        """Return a place; connections that are not needed are closed."""
         place.streams -= 1
         for empty in [place for place in self._places if not place.streams]:
-            others = sum(place.room for place in self._places if place is not empty)
-            if empty.connection.is_usable and others < _SPARE_PLACES:
+            other_places = sum(place.room for place in self._places if place is not empty)
+            if empty.connection.is_usable and other_places < _SPARE_PLACES:
                 continue
             self._places.remove(empty)
             empty.connection.close()

@@ -264,7 +264,7 @@ def test_above_the_limit_those_that_are_not_late_are_in_order_and_the_others_nam
             assert not all_times.time_of(key_of(n), own_us, **more)[1]
             time_us, is_late = times.time_of(key_of(n), own_us, **more)
             assert time_us >= earliest_us
-            assert len(times._given) <= 8
+            assert len(times._times) <= 8
             named += is_late
             if not is_late:
                 found[n] = time_us
@@ -288,7 +288,7 @@ def test_what_is_closed_is_forgotten_and_only_what_was_among_it_is_late():
     for number in range(100):
         times.time_of(key_of(number), number, earliest_us=0, latest_us=999)
     times.time_of(key_of(200), 200, earliest_us=90, latest_us=999)
-    assert len(times._given) == 11
+    assert len(times._times) == 11
 
 
 @pytest.mark.rule("datastream-late-events")

@@ -263,7 +263,7 @@ def test_sources_do_not_pile_up_and_a_number_beyond_64_bits_is_refused():
     first = writer.after_mod_number(record)
     for number in range(2_000):
         writer.after_mod_number(record._replace(transaction_tag=f"tag {number}"))
-    assert len(writer._known) <= 1024
+    assert len(writer._encoded) <= 1024
     assert writer.after_mod_number(record) == first
     with pytest.raises(SchemaError, match="64 bits"):
         SourceWriter("S").after_mod_number(record._replace(number_of_records_in_transaction=2**63))
