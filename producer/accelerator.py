@@ -1,7 +1,7 @@
-"""The compiled steps of the producer, where the distribution `tidegate-accelerator` is installed.
+"""The compiled steps of the producer, if the distribution `tidegate-accelerator` is installed.
 
-It is optional, and what it does is what the Python code beside its callers does: it reads usual
-input only, and leaves all other input, every error included, to that code.
+It is optional, and does the same as the Python code of its callers: it handles usual input only,
+and leaves all other input, including every error, to that code.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ SWITCH = "TIDEGATE_ACCELERATOR"
 
 _MODULE = "tidegate_accelerator"
 _INTERFACE = 2
-"""What the module has to have as its own; another one takes other arguments."""
+"""The interface version that the module must have; another version takes other arguments."""
 
 Piece: TypeAlias = tuple[str, int, bytes | str, Callable[[Any], bytes] | None]
 """A piece of a change: ("fixed", 0, bytes, None), or a column's value: its type's usual form, the
-place of its document, its name, and what writes it in any form."""
+place of its document, its name, and the writer of any form."""
 
 
 class Accelerator(Protocol):
-    """The compiled module; its docstrings say what its functions take."""
+    """The compiled module; its docstrings describe the arguments of its functions."""
 
     def records(  # noqa: PLR0917 - C's functions take arguments by position
         self,
@@ -36,7 +36,7 @@ class Accelerator(Protocol):
         mod_type: type[tuple[Any, ...]],
         /,
     ) -> list[Any] | None:
-        """Return what the rows of a response hold, None for an unusual one."""
+        """Return the records of a response's rows; None for an unusual response."""
 
     def shape_writer(
         self, key: list[Piece], value: list[Piece], /

@@ -1,6 +1,6 @@
-"""The producer's settings: a TOML file, over it the environment, over it flags.
+"""The producer's settings: a TOML file, overridden by the environment, overridden by flags.
 
-`tidegate.program.settings` reads them.  They go as far as `cli`; modules below get plain values.
+`tidegate.program.settings` reads them.  Only `cli` uses them; modules below get plain values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ topic.blacklist transaction.timeout.ms transactional.id
 
 
 class ProducerConfig(SourceSettings):
-    """Every setting of `tidegate-producer run`; make one with `load`."""
+    """Every setting of `tidegate-producer run`; created by `load`."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_PRODUCER_")
     help_command: ClassVar[str] = "tidegate-producer run --help"
@@ -283,7 +283,7 @@ class ProducerConfig(SourceSettings):
     @field_validator("columns_left_out")
     @classmethod
     def _check_columns(cls, value: str) -> str:
-        wrong = [one for one in listed(value) if "." not in one]
+        wrong = [pattern for pattern in listed(value) if "." not in pattern]
         if wrong:
             raise ValueError(f"{wrong[0]!r} is not table.column")
         return value
@@ -327,9 +327,9 @@ class ProducerConfig(SourceSettings):
         return TopicNames(self.prefix, template.text)
 
     def _leaves_out(self, column: str) -> bool:
-        """Whether some table may lack a column."""
-        patterns = [one.rpartition(".")[2] for one in listed(self.columns_left_out)]
-        return any(fnmatchcase(column, one.casefold()) for one in patterns)
+        """Whether the settings may leave out a column of some table."""
+        patterns = [pattern.rpartition(".")[2] for pattern in listed(self.columns_left_out)]
+        return any(fnmatchcase(column, pattern.casefold()) for pattern in patterns)
 
     @property
     def timestamp_form(self) -> TimestampForm:
@@ -343,7 +343,7 @@ class ProducerConfig(SourceSettings):
 
     @property
     def start_ns(self) -> int | None:
-        """The stream's start in nanoseconds since 1970, or None for one that starts now."""
+        """The stream's start in nanoseconds since 1970, or None to start now."""
         return None if self.start == "now" else parse_rfc3339_ns(self.start)
 
 
@@ -370,9 +370,9 @@ def _may_be_missing(name: str) -> Any:
 
 
 class FleetConfig(ProducerConfig):
-    """Settings of a command that reads what a fleet has published: Kafka's and the registry's.
+    """Settings of a command that reads a fleet's topics: those of Kafka and the registry.
 
-    Where they name the stream's source, that is compared with the recorded stream.
+    If they name the stream's source, it is compared with the recorded stream.
     """
 
     needs_source: ClassVar[bool] = False

@@ -287,9 +287,9 @@ class DeliveryRefused(ProducerError):  # noqa: N818 - named for what happened
     def of(cls, topic: str, *, key: str, reason: str = "", **fields: object) -> Self:
         """Return the error about one record; fields that are None are left out."""
         shown = key if len(key) <= _KEY_SHOWN_MAX else f"{key[:_KEY_SHOWN_MAX]}…"
-        known = {name: value for name, value in fields.items() if value is not None}
-        known |= {"reason": reason} if reason else {}
-        return cls(cls.text, hint=cls.fixes.get(reason, cls.fix), topic=topic, key=shown, **known)
+        context = {name: value for name, value in fields.items() if value is not None}
+        context |= {"reason": reason} if reason else {}
+        return cls(cls.text, hint=cls.fixes.get(reason, cls.fix), topic=topic, key=shown, **context)
 
 
 class MessageTooLarge(DeliveryRefused):

@@ -1,4 +1,4 @@
-"""What a data change record becomes: Kafka messages, ready to be produced."""
+"""Kafka messages made from data change records, ready to be produced."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ FORM_RECORD = b"record"
 """The content is JSON: Spanner's data change record with this one mod."""
 
 FORM_MESSAGE = b"message"
-"""The content is the framed Avro value of a good change that follows a parked one of its key."""
+"""The content is the framed Avro value of a valid change that follows a parked one of its key."""
 
 FORM_REDRIVEN = b"redriven"
-"""No content: the parked changes of the key, up to this order key, are in their data topic now."""
+"""No content: the parked changes of the key, up to this order key, are now in their data topic."""
 
 FORM_EVENT = b"event"
-"""The content is JSON: where an event of a file stands that cannot be published, and its error.
+"""The content is JSON: the place of a file's event that cannot be published, and its error.
 
-It parks no key: of such a stream the highest order wins, whatever comes between.
+It parks no key: in such a stream the highest order wins, whatever comes between.
 """
 
 MOD_DELETE = b"D"
 """The `mod` of a DELETE."""
 
 KEY_PARKED = "KeyParked"
-"""The reason why a good change is parked: an earlier one of its key is."""
+"""The reason why a valid change is parked: an earlier change of its key is parked."""
 
 _BATCH_HEADER_BYTES = 61
 _FIXED_FIELDS_BYTES = 3
-"""A record that is alone in its batch has them: attributes, timestamp delta, offset delta."""
+"""Bytes of a record that is alone in its batch: attributes, timestamp delta, offset delta."""
 
 
 class ChangeMessage(NamedTuple):
@@ -48,7 +48,7 @@ class ChangeMessage(NamedTuple):
     mod: bytes
     """`I`, `U` or `D`."""
     origin: bytes
-    """Names the stream partition that it comes from (`schemas.checksums.origin_of`)."""
+    """Id of the stream partition that it comes from (`schemas.checksums.origin_of`)."""
     former_keys: tuple[bytes, ...] = ()
     """Other keys under which an earlier version may have parked changes of the row."""
 
@@ -63,30 +63,30 @@ class ChangeMessage(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What a topic's limit on messages counts (`batch_bytes`)."""
+        """The size that counts for a topic's limit on messages (`batch_bytes`)."""
         return batch_bytes(self.key, self.value, self.headers)
 
 
 class ParkedChange(NamedTuple):
-    """One change that cannot be published, or follows one of its key that cannot."""
+    """One change that cannot be published, or that follows such a change of its key."""
 
     topic: str
-    """The data topic that it belongs to."""
+    """Its data topic."""
     key: bytes
     """With Confluent's framing, as in the data topic."""
     order_key: bytes
     mod: bytes
     """`I`, `U` or `D`."""
     content: bytes
-    """What `form` says."""
+    """The content, by `form`."""
     form: bytes
     """`FORM_RECORD`, `FORM_MESSAGE`, `FORM_REDRIVEN` or `FORM_EVENT`."""
     reason: str
-    """The class of the error; `KEY_PARKED` for a good change."""
+    """The class of the error; `KEY_PARKED` for a valid change."""
     error: str
-    """The error's text, at most 1,000 characters; empty for a good change."""
+    """The error's text, at most 1,000 characters; empty for a valid change."""
     token: str
-    """The stream partition that brought it."""
+    """The token of its stream partition."""
 
     @property
     def value(self) -> bytes | None:
@@ -103,12 +103,12 @@ class ParkedChange(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What the dead-letter topic's limit counts (`batch_bytes`)."""
+        """The size that counts for the dead-letter topic's limit (`batch_bytes`)."""
         return batch_bytes(self.key, self.content, self.headers)
 
 
 class DeadLetter(NamedTuple):
-    """A record of the dead-letter topic, and where it stands."""
+    """A record of the dead-letter topic, and its place."""
 
     topic_partition: int
     offset: int
@@ -118,7 +118,7 @@ class DeadLetter(NamedTuple):
 
 
 class PublishableRecord(NamedTuple):
-    """One data change record, translated; it is published whole, in one Kafka transaction."""
+    """One data change record, translated; it is published completely, in one Kafka transaction."""
 
     commit_timestamp_us: int
     server_transaction_id: str
@@ -128,13 +128,13 @@ class PublishableRecord(NamedTuple):
     parked: tuple[ParkedChange, ...] = ()
     """The changes that go to the dead-letter topic instead, in the order of the record's mods."""
     filtered: int = 0
-    """Changes of the record that are left out."""
+    """Number of changes of the record that are left out."""
 
 
 def batch_bytes(key: bytes, value: bytes, headers: Iterable[tuple[str, bytes]] = ()) -> int:
     """Return the size of a record batch (Kafka's format 2) that holds one record, uncompressed.
 
-    This is what brokers compare with `max.message.bytes`.  Counted before compression, so that
+    Brokers compare this size with `max.message.bytes`.  It is counted before compression, so that
     whether a change fits does not depend on how well it compresses.
     """
     pairs = [(name.encode(), content) for name, content in headers]
@@ -145,5 +145,5 @@ def batch_bytes(key: bytes, value: bytes, headers: Iterable[tuple[str, bytes]] =
 
 
 def _varint_bytes(number: int) -> int:
-    """Return how many bytes a number >= 0 takes as a zigzag varint."""
+    """Return the number of bytes of a number >= 0 as a zigzag varint."""
     return ((number << 1).bit_length() + 6) // 7 or 1

@@ -1,8 +1,8 @@
-"""The producer's ports: what the loop and the translation need from the outside, as contracts.
+"""The producer's ports: contracts for all that the loop and the translation need from outside.
 
-An adapter implements a port for one outside system (`kafka/`, `spanner/`, `memory/`).  It decides
-nothing: it does what it is asked for and reports what happened.  No exception of a foreign library
-leaves an adapter; errors are of the tree in `schemas.errors` and `producer.errors`.
+An adapter implements a port for one outside system (`kafka/`, `spanner/`, `memory/`).  It makes no
+decisions: it carries out calls and reports outcomes.  No exception of a foreign library leaves an
+adapter; errors are of the tree in `schemas.errors` and `producer.errors`.
 
 The loop calls a port from its own thread, unless the port says otherwise.  The simulation schedules
 time, threads and tasks itself.
@@ -35,7 +35,7 @@ _Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"
 
 
 class Clock(Protocol):
-    """Tells the time and waits; any thread may call it."""
+    """Returns the time and waits; any thread may call it."""
 
     def monotonic_us(self) -> int:
         """Return microseconds since an arbitrary moment; never less than before."""
@@ -51,10 +51,10 @@ class Clock(Protocol):
 
 
 class Condition(Protocol):
-    """A lock, and a way to wait for a change of what it protects; see `threading.Condition`."""
+    """A lock, and a way to wait for a change of the data under it; see `threading.Condition`."""
 
     def __enter__(self) -> bool:
-        """Take the lock."""
+        """Acquire the lock."""
         ...
 
     def __exit__(
@@ -72,15 +72,15 @@ class Condition(Protocol):
         ...
 
     def notify_all(self) -> None:
-        """Make every waiting thread look at its predicate again; the lock is held."""
+        """Make every waiting thread evaluate its predicate again; the lock is held."""
         ...
 
 
 class Threads(Protocol):
-    """Makes conditions between threads."""
+    """Creates conditions between threads."""
 
     def condition(self) -> Condition:
-        """Return a new condition with a lock of its own."""
+        """Return a new condition with its own lock."""
         ...
 
 
@@ -92,23 +92,26 @@ class Signal(Protocol):
         ...
 
     def notify(self) -> None:
-        """Make every waiting task look at its predicate again; any thread may call it."""
+        """Make every waiting task evaluate its predicate again; any thread may call it."""
         ...
 
 
 class Tasks(Protocol):
-    """Starts tasks and makes what they wait with."""
+    """Starts tasks and creates their signals."""
 
     def start(self, run: _Run[None], *, name: str) -> None:
-        """Run `run()` beside the caller; any thread may call it.  `run` raises nothing."""
+        """Run `run()` concurrently with the caller; any thread may call it.
+
+        `run` raises nothing.
+        """
         ...
 
     def signal(self) -> Signal:
-        """Return a new signal for tasks started here."""
+        """Return a new signal for tasks of this object."""
         ...
 
     async def in_thread(self, call: Callable[[], _T]) -> _T:
-        """Return what `call` returns, or raise what it raises; it may block."""
+        """Return the result of `call`, or raise its error; it may block."""
         ...
 
 
@@ -136,18 +139,18 @@ class Publisher(Protocol):
     """
 
     def start(self) -> None:
-        """Replace the producer by a new one with the same transactional id.
+        """Replace the producer with a new one of the same transactional id.
 
-        Ends what its predecessor, in this process or another, left open.  Blocks until the broker
-        confirmed that; raises UnreachableError if it does not within a minute.
+        Ends the open transaction of its predecessor, in this process or another.  Blocks until the
+        broker has confirmed that; raises UnreachableError if it does not within a minute.
         """
         ...
 
     def begin(self, metadata: bytes | None) -> TransactionFailure | None:
         """Begin a transaction and keep the group's metadata for its fence.
 
-        `metadata` is what `Membership.metadata` returned just now: None aborts the transaction;
-        empty, no fence follows.  May replace a broken producer first, as `start`.
+        `metadata` is the present result of `Membership.metadata`: None aborts the transaction; if
+        it is empty, no fence follows.  May replace a broken producer first, as `start` does.
         """
         ...
 
@@ -160,18 +163,18 @@ class Publisher(Protocol):
         ...
 
     def await_delivery(self) -> Delivered | TransactionFailure:
-        """Wait for the delivery reports of all that was produced; return their offsets.
+        """Wait for the delivery reports of all produced messages; return their offsets.
 
         `Delivered` is cumulative over the transaction.  A report that failed, lacks an offset or
-        does not come in time aborts the transaction.  The first report that failed ends the wait.
+        does not come in time aborts the transaction.  The first failed report ends the wait.
         """
         ...
 
     def send_offsets(self, offsets: tuple[tuple[int, int], ...]) -> TransactionFailure | None:
         """Send the fence: (slot, offset) pairs, with the metadata kept at `begin`.
 
-        Everything produced must have been delivered.  The broker refuses the fence, which aborts
-        the transaction, if the group has moved on since `begin`.
+        Everything produced must have been delivered.  If the group's generation has changed since
+        `begin`, the broker rejects the fence, which aborts the transaction.
         """
         ...
 
@@ -187,7 +190,7 @@ class Publisher(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the client; nothing may follow but `start`.
+        """Release the client; only `start` may follow.
 
         A transaction that is open is neither committed nor aborted: the broker's time-out, or the
         next producer of the transactional id, aborts it.  Does not block and raises nothing.
@@ -196,37 +199,37 @@ class Publisher(Protocol):
 
 
 class MessageLimits(Protocol):
-    """The largest message that each topic takes, as Kafka said last; any thread may use it."""
+    """The last read limit of each topic on the size of a message; any thread may use it."""
 
     def bytes_max(self, topic: str) -> int:
         """Return a topic's limit on `messages.batch_bytes`; does not block."""
         ...
 
     def add(self, topic: str) -> None:
-        """Ask for the limit of one more topic, which was created later; as `refresh`."""
+        """Read the limit of one more topic, which was created later; as `refresh`."""
         ...
 
     def refresh(self) -> None:
-        """Ask Kafka again; blocks for seconds at most.
+        """Read the limits from Kafka again; blocks for at most some seconds.
 
-        Raises UnreachableError if it does not answer; what was known before holds on.
+        Raises UnreachableError if Kafka does not answer; then the earlier limits stay in use.
         """
         ...
 
 
 class GroupListener(Protocol):
-    """Receives rebalances, inside `Membership.poll` and `close`, on the thread of the caller."""
+    """Receives rebalances, inside `Membership.poll` and `close`, on the caller's thread."""
 
     def slots_assigned(self, slots: tuple[int, ...]) -> None:
-        """Start to own slots.  May call `Membership.recover` for them before it returns."""
+        """Start owning slots.  May call `Membership.recover` for them before it returns."""
         ...
 
     def slots_revoked(self, slots: tuple[int, ...]) -> None:
-        """Commit and stop what belongs to these slots; bounded: the rebalance waits for it."""
+        """Commit and stop everything of these slots; bounded: the rebalance waits for it."""
         ...
 
     def slots_lost(self, slots: tuple[int, ...]) -> None:
-        """Drop what belongs to these slots without committing; others may own them already."""
+        """Drop everything of these slots without committing; other workers may own them already."""
         ...
 
 
@@ -279,18 +282,18 @@ class Membership(Protocol):
         ...
 
     def recover(self, slot: int, incarnation: int) -> SlotRecoveryStarted:
-        """Read an own slot from its committed offset on, or from its beginning without one.
+        """Read an own slot from its committed offset on, or from its beginning if there is none.
 
-        Blocks until no open transaction can move that offset and until the slot's end, open
-        transactions included, is known.  Raises UnreachableError if the broker does not answer
-        within a minute.
+        Blocks until no open transaction can move that offset and until the slot's end, including
+        open transactions, is known.  Raises UnreachableError if the broker does not answer within a
+        minute.
         """
         ...
 
     def read_announcements(self, slot: int, incarnation: int) -> None:
-        """Return of an own slot's records only announcements until its next `recover`.
+        """Return only announcements of an own slot until its next `recover`.
 
-        Void for another incarnation than that of the last one; does not block.
+        Has no effect for another incarnation than that of the last `recover`; does not block.
         """
         ...
 
@@ -306,26 +309,27 @@ class Membership(Protocol):
         ...
 
     def follow(self, epoch: str, *, with_moves: bool) -> None:
-        """Read all slots from their beginnings from now on, beside the own ones; does not block.
+        """Read all slots from their beginnings from now on, also the own ones; does not block.
 
-        Records of another epoch are passed over; `await_sources` needs `with_moves`.  What
-        contradicts the protocol ends it, with one `ReadInterrupted`: no `FleetRead` comes any more.
+        Records of another epoch are ignored; `await_sources` needs `with_moves`.  A record that
+        contradicts the protocol ends the reading, with one `ReadInterrupted`: no further
+        `FleetRead` comes.
         """
         ...
 
     def await_sources(self, sources: Sequence[tuple[str, int]]) -> None:
-        """Name each (token, microseconds) in a `FleetRead` once it is published; does not block."""
+        """Report each (token, microseconds) in a `FleetRead` once it is published; never blocks."""
         ...
 
     def replace_client(self) -> None:
-        """Let the next poll join the group with a new client; own slots are lost in it.
+        """Let the next poll join the group with a new client; own slots are then lost.
 
         That poll raises ProducerError if another process took this worker's name.
         """
         ...
 
     def has_successor(self) -> bool:
-        """Tell whether another process claimed this worker's name after this one did.
+        """Return whether another process claimed this worker's name after this one did.
 
         Raises UnreachableError if the claim cannot be read within a minute.
         """
@@ -338,7 +342,7 @@ class StreamStartFinder(Protocol):
     def poll(self, timeout_s: float = 0.0) -> tuple[ProgressRecord | None, bool]:
         """Return (the record if it was read just now, whether the slot's end was reached).
 
-        Waits for about `timeout_s`; goes on where it stopped, also after an error of the broker.
+        Waits for about `timeout_s`; continues where it stopped, also after an error of the broker.
         """
         ...
 
@@ -351,13 +355,13 @@ class StreamStartFinder(Protocol):
 
 
 class Response(Protocol):
-    """One response message of a query, as it was received."""
+    """One response message of a query, as received."""
 
     size_bytes: int
-    """Its size as it was received."""
+    """Its size as received."""
 
     def decode(self) -> tuple[list[StreamRecord], int]:
-        """Return the records that it completes, and the bytes kept for one that it does not.
+        """Return the records that it completes, and the bytes kept for an incomplete one.
 
         Called once.  Raises SchemaError for a record that cannot be decoded.
         """
@@ -368,17 +372,17 @@ class RunningQuery(Protocol):
     """One change stream query, read by one task (`driver.runtime`)."""
 
     async def next_size(self) -> int | None:
-        """Wait for the next response message to begin; return the bytes that it takes.
+        """Wait for the next response message to begin; return the bytes that it needs.
 
         That is its size and its copies until it is translated, beyond an unfinished value of the
         message before; 0 while it is not complete.  The first call sends the query.  Little of a
-        large message comes before `receive`.  Returns None only after an OK end or `cancel`.
+        large message arrives before `receive`.  Returns None only after an OK end or `cancel`.
         Raises `QueryError`, or SchemaError for an end within a value.  Only `cancel` may follow.
         """
         ...
 
     async def receive(self) -> Response:
-        """Return the message that began, or each second a part without records; raises likewise."""
+        """Return the begun message, or each second a part without records; raises likewise."""
         ...
 
     def cancel(self) -> None:
@@ -387,12 +391,12 @@ class RunningQuery(Protocol):
 
 
 class ChangeStream(Protocol):
-    """One change stream of one database; any thread may start queries, which run side by side."""
+    """One change stream of one database; any thread may start concurrent queries."""
 
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> RunningQuery:
-        """Prepare a query, which its first `next_size` sends.  Does not block.
+        """Prepare a query; its first `next_size` sends it.  Does not block.
 
         The empty token asks for the stream partitions active at `start_ns`.  Both bounds are
         inclusive, in nanoseconds since 1970.
@@ -412,7 +416,7 @@ class Catalogue(Protocol):
         ...
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
-        """Return a table as a change stream watches it now, or at a time; None if there is none."""
+        """Return a table as a change stream watches it, now or at a time; None if it is missing."""
         ...
 
 
@@ -422,9 +426,9 @@ class DataTopics(Protocol):
     def ensure(self, topic: str, *, key_schema_id: int) -> None:
         """Return when the topic exists; create it if it is missing, never alter it.
 
-        Reports the topic to the worker (`events.TableFound`) before it returns.  Blocks for seconds
-        at most.  Raises ConfigError if it cannot be created, and
-        UnreachableError if Kafka does not answer.
+        Reports the topic to the worker (`events.TableFound`) before it returns.  Blocks for at most
+        some seconds.  Raises ConfigError if it cannot be created, and UnreachableError if Kafka
+        does not answer.
         """
         ...
 
@@ -433,19 +437,19 @@ class DataTopics(Protocol):
 
 
 class Reader(Protocol):
-    """One running query: reads, translates and delivers beside the loop.
+    """One running query: reads, translates and delivers concurrently with the loop.
 
     Delivers `RecordsRead` in order, then exactly one `QueryEnded` or `QueryFailed`.
     """
 
     def start(self) -> None:
-        """Start to read; called once."""
+        """Start reading; called once."""
         ...
 
     def stop(self) -> None:
-        """End the query; nothing is delivered once this returns.
+        """End the query; nothing is delivered once this returns.  Does not block.
 
-        Does not block.  May be called before `start`, after the query's end, and more than once.
+        May be called before `start`, after the query's end, and more than once.
         """
         ...
 
@@ -455,12 +459,12 @@ OpenReader: TypeAlias = "Callable[[StartQuery, Callable[[ReaderOutput], None]], 
 
 
 class RecordTranslator(Protocol):
-    """Turns data change records into what is published; shared by all readers, thread-safe."""
+    """Translates data change records for publication; shared by all readers, thread-safe."""
 
     def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
-        """Return what `translate` would; None if it would have to block for it.
+        """Return the result of `translate`; None if it would have to block.
 
-        Raises what `translate` raises.
+        Raises the errors of `translate`.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""What the producer leaves out of a change stream: tables, columns, kinds of changes, transactions.
+"""The changes that the producer leaves out: by table, column, kind of change or transaction.
 
-A filter is a property of the stream: `StreamStarted` names it, the value schemas say which changes
-their topic lacks, and what is left out still moves the watermark and is counted.
+A filter is a property of the stream: `StreamStarted` names it, and the value schemas record which
+changes their topic lacks; changes left out still move the watermark and are counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TAGS = "tags_left_out"
 
 
 class _Narrowed(NamedTuple):
-    """A column list with what is left of it."""
+    """A column list, and its columns that are published."""
 
     whole: tuple[RecordColumn, ...]
     left: tuple[RecordColumn, ...]
@@ -41,10 +41,10 @@ class RecordFilter:
     """
 
     tables: tuple[str, ...] = ()
-    """Those that are published; empty: all."""
+    """The published tables; empty: all."""
     tables_left_out: tuple[str, ...] = ()
     columns_left_out: tuple[str, ...] = ()
-    """As `table.column`, with the table's schema in front if it is in a named one."""
+    """As `table.column`, preceded by the table's schema if it is in a named one."""
     mod_types: tuple[ModType, ...] = MOD_TYPES
     """The kinds of changes that are published."""
     tags_left_out: tuple[str, ...] = ()
@@ -54,9 +54,9 @@ class RecordFilter:
     _narrowed: dict[tuple[str, int], _Narrowed] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """What is left of column lists, by table and the list's identity: equal ones stay one object.
+    """The narrowed column lists, by table and the list's identity: equal lists stay one object.
 
-    The table belongs to it: two tables with equal columns share a list, and hide other ones.
+    Also by table, because two tables with equal columns share a list and may hide other columns.
     """
 
     @property
@@ -66,7 +66,7 @@ class RecordFilter:
 
     @property
     def described(self) -> tuple[str, ...]:
-        """What `StreamStarted.filters` says of it."""
+        """Return the entries of `StreamStarted.filters` for it."""
         lists = {
             "tables": self.tables,
             "tables_left_out": self.tables_left_out,
@@ -83,13 +83,13 @@ class RecordFilter:
 
     @property
     def excludes(self) -> tuple[str, ...]:
-        """What every value schema says of the changes that are left out."""
-        found = [_EXCLUDES[one] for one in MOD_TYPES if one not in self.mod_types]
+        """The entries of every value schema for the changes left out."""
+        excluded = [_EXCLUDES[kind] for kind in MOD_TYPES if kind not in self.mod_types]
         if self.tags_left_out or self.system_transactions_left_out:
-            found.append(TRANSACTIONS_LEFT_OUT)
+            excluded.append(TRANSACTIONS_LEFT_OUT)
         if self.tables or self.tables_left_out:
-            found.append(ELSEWHERE)
-        return tuple(sorted(found))
+            excluded.append(ELSEWHERE)
+        return tuple(sorted(excluded))
 
     def unmatched(self, tables: Iterable[TableSchema]) -> list[str]:
         """Return the names without `*` that no table or column has, each as `setting: name`."""
@@ -105,21 +105,21 @@ class RecordFilter:
             ("columns_left_out", self.columns_left_out, columns),
         )
         return [
-            f"{setting}: {one}"
-            for setting, patterns, known in lists
-            for one in patterns
-            if "*" not in one and one.casefold() not in known
+            f"{setting}: {pattern}"
+            for setting, patterns, existing in lists
+            for pattern in patterns
+            if "*" not in pattern and pattern.casefold() not in existing
         ]
 
     def takes_table(self, name: str) -> bool:
         """Whether changes of a table are published."""
-        found = self._tables.get(name)
-        if found is None:
+        is_taken = self._tables.get(name)
+        if is_taken is None:
             table = table_of(name)
             is_named = not self.tables or _is_named(table, self.tables)
-            found = is_named and not _is_named(table, self.tables_left_out)
-            self._tables[name] = found
-        return found
+            is_taken = is_named and not _is_named(table, self.tables_left_out)
+            self._tables[name] = is_taken
+        return is_taken
 
     def leaves_out(self, record: DataChangeRecord) -> bool:
         """Whether all changes of a record are left out."""
@@ -136,29 +136,31 @@ class RecordFilter:
     def narrowed(self, record: DataChangeRecord) -> DataChangeRecord:
         """Return a record without the columns that are left out.
 
-        Raises SchemaError for a column of the primary key: without it no change has a place.
+        Raises SchemaError for a column of the primary key: without it a change has no key.
         """
         if not self.columns_left_out:
             return record
         place = record.table_name, id(record.columns)
-        known = self._narrowed.get(place)
-        if known is None or known.whole is not record.columns:
+        narrowed = self._narrowed.get(place)
+        if narrowed is None or narrowed.whole is not record.columns:
             if len(self._narrowed) >= _KEPT_MAX:
                 self._narrowed.clear()
-            known = self._narrowed[place] = self._narrow(record)
-        hidden = known.hidden
+            narrowed = self._narrowed[place] = self._narrow(record)
+        hidden = narrowed.hidden
         if not hidden:
             return record
         mods = tuple(
             Mod(keys, _without(new_values, hidden), _without(old_values, hidden))
             for keys, new_values, old_values in record.mods
         )
-        return record._replace(columns=known.left, mods=mods)
+        return record._replace(columns=narrowed.left, mods=mods)
 
     def _narrow(self, record: DataChangeRecord) -> _Narrowed:
         columns = record.columns
         hidden = self.hidden(record.table_name, (column.name for column in columns))
-        keyed = [one.name for one in columns if one.is_primary_key and one.name in hidden]
+        keyed = [
+            column.name for column in columns if column.is_primary_key and column.name in hidden
+        ]
         if keyed:
             raise _keyed(record.table_name, keyed)
         left = tuple(column for column in columns if column.name not in hidden)
@@ -179,12 +181,12 @@ class RecordFilter:
         return replace(table, columns=columns)
 
     def hidden(self, table: str, columns: Iterable[str]) -> frozenset[str]:
-        """Return those of a table's columns that are left out."""
+        """Return the columns of a table that are left out."""
         if not self.columns_left_out:
             return frozenset()
-        own = table_of(table)
+        table_name = table_of(table)
         return frozenset(
-            name for name in columns if _is_named(f"{own}.{name}", self.columns_left_out)
+            name for name in columns if _is_named(f"{table_name}.{name}", self.columns_left_out)
         )
 
 
@@ -208,6 +210,6 @@ def _keyed(table: str, columns: Iterable[str]) -> SchemaError:
 
 def _without(values: Mapping[str, object], hidden: frozenset[str]) -> Mapping[str, object]:
     if isinstance(values, UnreadableValues):
-        # The text may hold what is left out, and a parked change keeps its text.
+        # The text may contain values left out, and a parked change keeps its text.
         return UnreadableValues("", values.error)
     return {name: value for name, value in values.items() if name not in hidden}

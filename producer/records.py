@@ -22,7 +22,7 @@ ModType: TypeAlias = Literal["INSERT", "UPDATE", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class RecordColumn:
-    """A column as a data change record names it; an UPDATE names only what it touched."""
+    """A column as a data change record names it; an UPDATE names only the columns it touched."""
 
     name: str
     type: ColumnType
@@ -33,11 +33,12 @@ class RecordColumn:
 class UnreadableValues(Mapping[str, Any]):
     """The values of a change whose JSON cannot be read; every access raises the error.
 
-    So one damaged change costs the others of its record nothing, and none is published without it.
+    So a damaged change does not affect the other changes of its record, and none is published
+    without its values.
     """
 
     def __init__(self, text: str, error: SchemaError) -> None:
-        """Keep what came in place of a JSON object, and why it cannot be read."""
+        """Keep the text that was not a JSON object, and why it cannot be read."""
         self.text = text
         self.error = error
 
@@ -82,10 +83,10 @@ class DataChangeRecord(NamedTuple):
     transaction_tag: str
     is_system_transaction: bool
     first_mod_number: int = 0
-    """The number of the first of `mods` in Spanner's record; above 0 only in a part of one."""
+    """The number of the first of `mods` in Spanner's record; above 0 only in a part of a record."""
 
     def part(self, position: int) -> DataChangeRecord:
-        """Return the record with one of its mods only, which keeps its number."""
+        """Return the record with only one of its mods, which keeps its number."""
         number = self.first_mod_number + position
         return self._replace(mods=self.mods[position : position + 1], first_mod_number=number)
 
@@ -108,7 +109,7 @@ class ChildPartitionsRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStartRecord:
-    """Stream partitions to be queried from `start_ns` on; the one that returned this may go on."""
+    """Stream partitions to query from `start_ns` on; the one that returned this may go on."""
 
     start_ns: int
     record_sequence: str
@@ -117,7 +118,7 @@ class PartitionStartRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEndRecord:
-    """The stream partition that returned this returns nothing more."""
+    """The stream partition that returned this returns no more records."""
 
     end_ns: int
     record_sequence: str
@@ -125,7 +126,7 @@ class PartitionEndRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEventRecord:
-    """Keys moved at `commit_timestamp_ns`: in from `sources`, and out to `destinations`."""
+    """Keys moved at `commit_timestamp_ns`: in from `sources`, or out to `destinations`."""
 
     commit_timestamp_ns: int
     record_sequence: str
@@ -135,14 +136,14 @@ class PartitionEventRecord:
 
 @dataclass(frozen=True, slots=True)
 class FilesClosedRecord:
-    """Files of a stream partition that reads files are not met again; of no Spanner stream."""
+    """Files of a stream partition that are not listed again; only in sources of files."""
 
     first_open_minute: int
-    """Since 1970: files of earlier minutes are not met again, but for those of the boundary."""
+    """Minutes since 1970: earlier files are not listed again, except those in the boundary."""
     files: tuple[str, ...]
-    """As the boundary names them."""
+    """The files, by their names in the boundary."""
     source: str = ""
-    """What became known of the source of the files, as the boundary says it; empty: nothing new."""
+    """New facts about the source of the files, in the boundary's form; empty if there are none."""
 
 
 LineageRecord: TypeAlias = (
@@ -152,6 +153,6 @@ LineageRecord: TypeAlias = (
     | PartitionEventRecord
     | FilesClosedRecord
 )
-"""What a stream partition returns about others, about its end, and about where it is."""
+"""Records about other stream partitions, about the end of this one, and about its progress."""
 
 StreamRecord: TypeAlias = DataChangeRecord | HeartbeatRecord | LineageRecord

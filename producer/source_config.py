@@ -29,7 +29,7 @@ from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
 
 _NAMES = {"project": "datastream", "instance": "datastream", "database": "datastream"}
 NOT_OF_FILES = {**_NAMES, "change_stream": "files"}
-"""Settings of Spanner, and what stands in their place where files are read."""
+"""Settings of Spanner, with the equivalent setting for a source of files."""
 
 _ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
@@ -53,12 +53,12 @@ _REASONS = {
 
 
 class BackfillPlace(BaseModel):
-    """After which changes of its table the rows of a backfill were read."""
+    """The changes of a table after which the rows of a backfill were read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     since: str
-    """A time before the backfill was started: rows that were read earlier are of another one."""
+    """A time before the backfill was started: rows that were read earlier belong to another one."""
     log: str = Field(default="", coerce_numbers_to_str=True)
     """The log that MySQL or Oracle began before that; the other sources order changes by time."""
 
@@ -88,17 +88,17 @@ class FilesSource(BaseModel):
     poll_seconds: int = Field(default=10, ge=1, le=3_600)
     """How often the files of each object are listed; new objects six times less often."""
     open_minutes: int = Field(default=10, ge=1, le=1_440)
-    """For how long after its end a minute's folder gets files; copies are recognised within it."""
+    """How long after its end a minute's folder gets files; copies are recognised within it."""
     lateness_seconds: int = Field(default=600, ge=0, le=86_400)
-    """How far the watermark stays behind the files that were read."""
+    """How far the watermark stays behind the read files."""
     late_hours: int = Field(default=24, ge=0, le=8_760)
-    """How old the folder of a file may be that comes later than `open_minutes`."""
+    """The greatest age of a folder that gets files later than `open_minutes`."""
     uuids_max: int = Field(default=1_000_000, ge=1_000, le=100_000_000)
-    """Uuids of an object that are kept to recognise copies."""
+    """Number of uuids kept per object to recognise copies."""
     keys: dict[str, list[str]] = Field(default_factory=dict)
-    """By table: the columns of its key, if its events name none."""
+    """The key columns of tables whose events name none."""
     backfills: dict[str, BackfillPlace] = Field(default_factory=dict)
-    """By table: the backfill whose rows replace what the changes before it have left."""
+    """By table, the backfill whose rows replace the results of earlier changes."""
     servers: list[str] = Field(default_factory=list, max_length=16)
     """MySQL with GTIDs: the UUIDs of its servers, in the order in which they took over."""
 
@@ -137,25 +137,25 @@ def files_source(value: Mapping[str, object]) -> FilesSource | None:
     if kind != "datastream":
         raise ValueError('kind must be "spanner" or "datastream"')
     try:
-        found = FilesSource.model_validate(dict(value))
+        source = FilesSource.model_validate(dict(value))
     except ValidationError as error:
         raise ValueError("; ".join(_faults(error))) from error
-    if found.lateness_seconds > 60 * found.open_minutes:
+    if source.lateness_seconds > 60 * source.open_minutes:
         raise ValueError(
-            f"lateness_seconds {found.lateness_seconds} is more than open_minutes "
-            f"{found.open_minutes}: events are put in order among the files of open minutes"
+            f"lateness_seconds {source.lateness_seconds} is more than open_minutes "
+            f"{source.open_minutes}: events are put in order among the files of open minutes"
         )
-    return found
+    return source
 
 
 def unfit_for_files(values: Mapping[str, object]) -> list[str]:
-    """Return a line for each setting that does not go with files, of those that are given."""
-    found = [
+    """Return a line for each given setting that does not apply to files."""
+    faults = [
         f'{name}: names something of Spanner, and source.kind is "datastream": leave it out'
         for name in NOT_OF_FILES
         if values.get(name, NOT_OF_FILES[name]) != NOT_OF_FILES[name]
     ]
-    return found + [
+    return faults + [
         f'{name}: cannot be {values[name]!r} with source.kind "datastream": {_REASONS[name]}'
         for name, default in _DEFAULTS.items()
         if values.get(name, default) != default
@@ -177,12 +177,12 @@ def _faults(error: ValidationError) -> list[str]:
 
 
 def listed(text: str, *, separator: str = ",") -> tuple[str, ...]:
-    """Return the parts of a setting that is a list."""
+    """Return the entries of a setting that is a list."""
     return tuple(part.strip() for part in text.split(separator) if part.strip())
 
 
 class SourceSettings(StreamSettings):
-    """What a stream is read from, and how."""
+    """The source of a stream, and the settings for reading it."""
 
     list_separators: ClassVar[Mapping[str, str]] = {
         **StreamSettings.list_separators,
@@ -306,9 +306,9 @@ class SourceSettings(StreamSettings):
     @field_validator("directed_reads")
     @classmethod
     def _check_replicas(cls, value: str) -> str:
-        for one in listed(value):
-            if not _REPLICA.fullmatch(one):
-                raise ValueError(f"{one!r} is not a location, or location:READ_ONLY")
+        for replica in listed(value):
+            if not _REPLICA.fullmatch(replica):
+                raise ValueError(f"{replica!r} is not a location, or location:READ_ONLY")
         return value
 
     @model_validator(mode="after")
@@ -326,13 +326,13 @@ class SourceSettings(StreamSettings):
 
     @property
     def names_source(self) -> bool:
-        """Whether it is known what the stream is read from."""
+        """Whether the source of the stream is known."""
         names = (self.project, self.instance, self.database, self.change_stream)
         return self.files is not None or all(names)
 
     @property
     def files(self) -> FilesSource | None:
-        """The files that are read; None for Spanner."""
+        """The files to read; None for Spanner."""
         return files_source(self.source)
 
     @property
@@ -342,14 +342,14 @@ class SourceSettings(StreamSettings):
 
     @property
     def stream_path(self) -> str:
-        """The change stream's full name, as `StreamStarted` records it; of files their location."""
+        """The change stream's full name, as in `StreamStarted`; for files, their location."""
         if self.files is not None:
             return f"datastream/{self.files.location.rstrip('/')}"
         return f"{self.database_path}/changeStreams/{self.change_stream}"
 
     @property
     def plaintext_host(self) -> str:
-        """`host:port` of what is reached in plaintext; empty for the service.
+        """The `host:port` that is reached in plaintext; empty for the service.
 
         An emulator or simulator, or Spanner Omni in plaintext.
         """
@@ -360,5 +360,5 @@ class SourceSettings(StreamSettings):
     @property
     def replicas(self) -> tuple[tuple[str, str], ...]:
         """The setting `directed_reads`, as (location, type or "")."""
-        parts = [one.partition(":") for one in listed(self.directed_reads)]
+        parts = [replica.partition(":") for replica in listed(self.directed_reads)]
         return tuple((location, kind) for location, _, kind in parts)

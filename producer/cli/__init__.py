@@ -1,4 +1,4 @@
-"""`tidegate-producer`: flags in `commands` and `operations`, and a module for each command."""
+"""`tidegate-producer`: the flags are in `commands` and `operations`, each command has a module."""
 
 from tidegate.producer.cli.commands import app, main
 

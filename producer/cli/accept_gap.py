@@ -1,9 +1,9 @@
-"""`tidegate-producer accept-gap`: goes on after changes that expired before they were read.
+"""`tidegate-producer accept-gap`: continues after changes that expired before they were read.
 
 The fleet is stopped.  The command finds the stream partitions that an expired position stops, asks
 Spanner which changes can still be read, and shows which would be lost.  Once that is accepted, it
-joins the group as its only member and records the gaps in one transaction.  An end before the
-commit changes nothing.
+joins the group as its only member and records the gaps in one transaction.  If it ends before the
+commit, nothing has changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidegate.schemas.progress import PartitionGap, TokenSnapshot
 from tidegate.schemas.topics import slot_of
 
 NAME = "accept-gap"
-"""Its worker name: a second run fences the first one, and ends what it left open."""
+"""Its worker name: a second run fences the first one, and aborts its open transaction."""
 
 MARGIN_S = 600
 """Default time for workers to start before the new position expires as well."""
@@ -47,7 +47,7 @@ _VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class ExpiredPartition:
-    """A stream partition and what is lost of it: `lost_from` <= commit time < `lost_until`."""
+    """A stream partition and its lost changes: `lost_from` <= commit time < `lost_until`."""
 
     token: str
     slot: int
@@ -55,13 +55,13 @@ class ExpiredPartition:
     lost_until: str
     lost_s: float
     stopped_since: str | None
-    """When a heartbeat first said that it is stopped, as far as that is still known."""
+    """When a heartbeat first reported the stop, as far as that is still known."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class GapReport(Report):
-    """What was accepted, or would be."""
+    """The accepted gaps, or those that would be accepted."""
 
     stream: str
     dry_run: bool
@@ -70,7 +70,7 @@ class GapReport(Report):
     accepted: bool = False
 
     def shown(self) -> RenderableType:
-        """Return a table of what is lost, or would be."""
+        """Return a table of the changes that are lost, or would be."""
         verb = "is lost" if self.accepted else "would be lost"
         table = Table("token", "slot", "from", "until", "stopped since", title=f"What {verb}")
         for expired in self.partitions:
@@ -97,14 +97,14 @@ def accept_gap(
     confirm: Callable[[GapReport], bool],
     progress: Progress = no_progress,
 ) -> GapReport:
-    """Accept the loss of what has expired, of one stream partition or of all.
+    """Accept the loss of expired changes, of one stream partition or of all.
 
-    `confirm` is shown what would be lost; nothing is changed if it says no.  A dry run creates no
-    topic, registers no schema and asks nothing.
-    `progress` is called with what is being done and how many stream partitions are done.
-    Raises ConfigError while workers are in the group, and for what is not stopped by an expired
-    position; CommandRefused if nothing is; EndedInGap for one that cannot be read on;
-    GapNotAccepted if the transaction failed.
+    `confirm` is shown what would be lost; nothing is changed if it returns false.  A dry run
+    creates no topic, registers no schema and asks nothing.  `progress` is called with the present
+    step and the number of completed stream partitions.  Raises ConfigError while workers are in the
+    group, and for a stream partition that is not stopped by an expired position; CommandRefused if
+    none is; EndedInGap for one that cannot be read any further; GapNotAccepted if the transaction
+    failed.
     """
     if config.progress_version < _VERSION:
         raise ConfigError(
@@ -154,30 +154,30 @@ def accept_gap(
 
 def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
     """Return the expired stream partitions, the slowest first; ConfigError for another token."""
-    known = {
+    snapshots = {
         name: snapshot for slot in view.slots for name, snapshot in (slot.tokens or {}).items()
     }
-    if token and token not in known:
+    if token and token not in snapshots:
         raise ConfigError(
             "there is no such stream partition, or it has finished",
             hint="See tidegate-producer status",
             token=token,
         )
-    if token and not is_expired(known[token].stopped):
-        what = known[token].stopped
+    if token and not is_expired(snapshots[token].stopped):
+        reason = snapshots[token].stopped
         message = (
             "this stream partition is not stopped"
-            if what is None
+            if reason is None
             else "this stream partition is not stopped by an expired position"
         )
         raise ConfigError(
             message,
             hint="Only what has expired can be accepted as lost; remove the cause of anything else",
             token=token,
-            **({"reason": what} if what else {}),
+            **({"reason": reason} if reason else {}),
         )
-    expired = [snapshot for snapshot in known.values() if is_expired(snapshot.stopped)]
-    chosen = [known[token]] if token else expired
+    expired = [snapshot for snapshot in snapshots.values() if is_expired(snapshot.stopped)]
+    chosen = [snapshots[token]] if token else expired
     return sorted(chosen, key=lambda snapshot: (snapshot.watermark_us, snapshot.token))
 
 
@@ -187,7 +187,7 @@ def _find_gaps(
     find: Callable[..., Awaitable[PartitionGap]],
     progress: Progress,
 ) -> list[PartitionGap]:
-    """Ask Spanner; raises as `find_gap` does, with the errors of a query as errors of a start."""
+    """Ask Spanner for the gaps; raises as `find_gap` and, for a query, `setup_error`."""
     gaps: list[PartitionGap] = []
 
     async def find_all() -> None:
@@ -205,7 +205,7 @@ def _find_gaps(
 def _described(view: FleetView, gap: PartitionGap) -> ExpiredPartition:
     number = slot_of(gap.token, len(view.slots))
     slot = view.slots[number]
-    known = (slot.tokens or {})[gap.token]
+    snapshot = (slot.tokens or {})[gap.token]
     since_us = slot.stopped_since_us(gap.token)
     return ExpiredPartition(
         token=gap.token,
@@ -214,7 +214,7 @@ def _described(view: FleetView, gap: PartitionGap) -> ExpiredPartition:
         lost_until=_instant(gap.until_us),
         lost_s=round((gap.until_us - gap.from_us) / US_PER_SECOND, 3),
         stopped_since=None if since_us is None else _instant(since_us),
-        reason=known.stopped or "",
+        reason=snapshot.stopped or "",
     )
 
 

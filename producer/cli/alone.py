@@ -1,4 +1,4 @@
-"""The group of a stopped fleet: waiting until it is empty, and joining it as its only member."""
+"""The group of a stopped fleet: waits until it is empty, and joins it as its only member."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def require_no_worker(
 ) -> None:
     """Wait until workers that have ended have left the group; raise ConfigError if some stay.
 
-    A member with the name `former_run` is a former run of the same command; None: it joins none.
+    A member named `former_run` is an earlier run of the same command; None for a command that does
+    not join.
     """
     group = config.topic_names.group
     admin = RetryingAdmin(admin_config(config.bootstrap_servers, kafka_options(config)))

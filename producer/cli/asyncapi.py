@@ -1,6 +1,6 @@
 """The topics of a stream as an AsyncAPI 3.0 document, for catalogues and code generators.
 
-Made from what exists: topics, their numbers of topic partitions, and the newest schemas.
+Describes what exists: topics, their numbers of topic partitions, and the newest schemas.
 """
 
 from __future__ import annotations
@@ -110,14 +110,14 @@ def _servers(config: ProducerConfig) -> dict[str, Any]:
 
 
 def _channel(topic: StreamTopic, name: str, *, tombstones: bool) -> dict[str, Any]:
-    what = "Lineage, heartbeats and completion markers: what proves that nothing is missing"
+    text = "Lineage, heartbeats and completion markers: what proves that nothing is missing"
     if topic.table is not None:
-        what = f"Changes of table {topic.table}"
+        text = f"Changes of table {topic.table}"
         if tombstones:
-            what += ". Behind each DELETE, a record with its key, no headers and no value"
+            text += ". Behind each DELETE, a record with its key, no headers and no value"
     return {
         "address": topic.topic,
-        "description": f"{what}.",
+        "description": f"{text}.",
         "messages": {name: {"$ref": f"#/components/messages/{name}"}},
         "bindings": {
             "kafka": {

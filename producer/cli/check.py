@@ -1,4 +1,4 @@
-"""`tidegate-producer check`: whether `run` would start, without changing anything."""
+"""`tidegate-producer check`: checks whether `run` would start, without changing anything."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ _DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (
 
 
 def check(config: ProducerConfig) -> list[str]:
-    """Return a line for each system that `run` would use, the accelerator and a query.
+    """Return a line for each system that `run` would use, for the accelerator and for a query.
 
-    Also one for each part that the Kafka service lacks.  Raises what `run` would raise.
+    Also one for each feature that the Kafka service lacks.  Raises the errors that `run` would
+    raise.
     """
     with closing(find_environment(config)) as environment:
         return _lines(environment)
@@ -73,7 +74,7 @@ def _lines(environment: Environment) -> list[str]:
 
 
 def _query(environment: Environment) -> list[str]:
-    """Return how a query of one second went; nothing for a source without queries."""
+    """Return the outcome of a query of one second; nothing for a source without queries."""
     source = environment.source
     if source.channels is None:
         return []
@@ -89,7 +90,7 @@ def _query(environment: Environment) -> list[str]:
 
 
 def _require_right_to_write(environment: Environment) -> None:
-    """Raise ConfigError for a topic that exists and that this principal may not write to."""
+    """Raise ConfigError for an existing topic to which this principal may not write."""
     names, described = environment.topics, environment.source.description
     topics = [names.progress, *(names.data(table.name) for table in described.tables)]
     existing = sorted(environment.kafka.describe(topics))
@@ -100,9 +101,10 @@ def _require_right_to_write(environment: Environment) -> None:
 
 
 def _require_service(environment: Environment) -> list[str]:
-    """Return what the Kafka service lacks; raise ConfigError if it refuses transactions.
+    """Return the features that the Kafka service lacks; ConfigError if it has no transactions.
 
-    A stream that has begun was written in one, and may have a worker with the transactional id.
+    A stream that has begun was written in a transaction, and may have a worker with the
+    transactional id.
     """
     config, names, options = environment.config, environment.topics, environment.kafka_options
     if not environment.has_begun:
@@ -113,13 +115,13 @@ def _require_service(environment: Environment) -> list[str]:
             timeout_ms=config.transaction_timeout_ms,
         )
     visible = list_topics(config.bootstrap_servers, options)
-    own = [topic for topic in sorted(visible) if not topic.startswith(_INTERNAL)]
-    topics = [names.progress] if names.progress in visible else own
+    external = [topic for topic in sorted(visible) if not topic.startswith(_INTERNAL)]
+    topics = [names.progress] if names.progress in visible else external
     return missing_parts(config.bootstrap_servers, options=options, topics=topics)
 
 
 def _dead_letter(environment: Environment) -> str:
-    """Return what there is to say of the dead-letter topic; empty if nothing is parked."""
+    """Return the notes about the dead-letter topic; empty if nothing is parked."""
     config, topic = environment.config, environment.topics.dead_letter
     if not environment.has_dead_letter:
         if config.poison != "park":
@@ -134,7 +136,7 @@ def _dead_letter(environment: Environment) -> str:
 
 
 def _denied(right: Right, topics: Sequence[str], environment: Environment) -> list[str]:
-    """Return the topics on which this principal lacks a right, as far as Kafka says so."""
+    """Return the topics on which this principal lacks a right, as far as Kafka reports it."""
     return denied_topics(
         topics,
         bootstrap_servers=environment.config.bootstrap_servers,
@@ -144,9 +146,9 @@ def _denied(right: Right, topics: Sequence[str], environment: Environment) -> li
 
 
 def missing_subjects(environment: Environment) -> tuple[list[str], dict[str, str]]:
-    """Return the subjects that `run` would add a version to, the progress topic's last.
+    """Return the subjects to which `run` would add a version, the progress topic's last.
 
-    Also the tables that a stream which has begun goes on without, with the reasons.
+    Also the tables that a stream which has begun continues without, with the reasons.
     """
     names, registry = environment.topics, environment.registry
     registrar = make_registrar(environment)
@@ -178,14 +180,14 @@ def missing_subjects(environment: Environment) -> tuple[list[str], dict[str, str
 
 
 def _colliding(environment: Environment, refused: Container[str]) -> dict[str, str]:
-    """Return later tables whose topics Kafka does not create next to others, with the reasons."""
+    """Return later tables whose topics Kafka would not create next to others, with the reasons."""
     tables = (table.name for table in environment.source.description.tables)
     topics = {environment.topics.data(table): table for table in tables if table not in refused}
     visible = list_topics(environment.config.bootstrap_servers, environment.kafka_options)
-    own = filter(environment.topics.is_data, visible)
+    data_topics = filter(environment.topics.is_data, visible)
     return {
         topics[topic]: f"its topic {topic} differs from {other} in case only"
-        for topic, other in topics_of_one_name(topics, own).items()
+        for topic, other in topics_of_one_name(topics, data_topics).items()
     } | {
         topics[topic]: f"Kafka does not create topic {topic} beside {other}"
         for topic, other in topic_collisions(topics, visible).items()

@@ -1,4 +1,4 @@
-"""Clients of Kafka and the registry as the settings say, and the start that a stream recorded."""
+"""Clients of Kafka and the registry from the settings, and the recorded start of a stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLL_S = 0.5
 
 
 def kafka_options(config: ProducerConfig) -> dict[str, Any]:
-    """Return the further options of Kafka's clients, with the log that their lines go to."""
+    """Return the further options of Kafka's clients, including their log."""
     return {**config.kafka_client_options(), "logger": KafkaClientLog()}
 
 
@@ -55,8 +55,8 @@ def recorded_start(
 ) -> ProgressRecord | None:
     """Read the root's slot up to the record that opened the epoch; None before the first start.
 
-    Settings that do not name the stream's source are not compared with the topic.
-    Raises ConfigError for a progress topic that the settings do not fit, StreamChangedError for
+    Settings that do not name the stream's source are not compared with the topic.  Raises
+    ConfigError for a progress topic that does not match the settings, StreamChangedError for
     another stream's, and UnreachableError if the topic cannot be read to its end.
     """
     topic = config.topic_names.progress

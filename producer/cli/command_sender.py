@@ -1,8 +1,8 @@
 """Writes operators' commands to a fleet into the root's slot, in a transaction.
 
-It owns no slot, so its transaction has no fence: the last record in the slot counts for workers.
+It owns no slot, so its transaction has no fence: the last record in the slot applies for workers.
 All commands of a stream share a transactional id, so only the process that was started last can
-commit, and the records that it has read since are complete.
+commit, and it has read all earlier records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ATTEMPTS = 3
 _COMMITS = 3
 _NO_FENCE = b""
 _ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
-"""With any number of slots: the checksum of an empty token is 0."""
+"""The slot of the root with any number of slots: the checksum of an empty token is 0."""
 
 
 def send_commands(
@@ -29,7 +29,7 @@ def send_commands(
     """Commit the records that `prepare` returns, in one transaction; return them.
 
     `prepare` is called once no other command can commit any more; without a record nothing is
-    committed.  Starts the publisher, and closes it; blocks for minutes at most.  Raises
+    committed.  Starts the publisher, and closes it; blocks for at most some minutes.  Raises
     CommandNotWritten, and the errors of `Publisher.start`.
     """
     try:

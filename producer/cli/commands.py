@@ -1,6 +1,6 @@
 """The commands of `tidegate-producer` that run a worker or change nothing: flags and output.
 
-What a command does is in the module of its name, which is imported when it runs: Google's and
+Each command is in the module of its name, which is imported when it runs, because Google's and
 Kafka's clients take a second to load.
 """
 
@@ -41,7 +41,7 @@ schemas_app = typer.Typer(
 
 def main() -> None:
     """Entry point of the console script."""
-    # gRPC's core writes log lines of its own; it reads this variable once, when it is imported.
+    # gRPC's core writes its own log lines; it reads this variable once, when it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     run_program(app)
 
@@ -108,14 +108,14 @@ def discover(
 
 def _require_no_other_source(flags: dict[str, Any]) -> None:
     """Raise ConfigError if flags name a database in addition to the files."""
-    given = [
+    flag_names = [
         f"--{name.replace('_', '-')}"
         for name, value in flags.items()
         if value is not None and name not in {"log_level", "log_format"}
     ]
-    if given:
+    if flag_names:
         raise ConfigError(
-            f"--datastream and {', '.join(given)} name two sources", hint="Give one of them"
+            f"--datastream and {', '.join(flag_names)} name two sources", hint="Give one of them"
         )
 
 
@@ -165,7 +165,7 @@ def status(
 
 
 class GraphForm(StrEnum):
-    """How `lineage` prints."""
+    """The output format of `lineage`."""
 
     TREE = "tree"
     MERMAID = "mermaid"

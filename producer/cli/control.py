@@ -1,4 +1,4 @@
-"""`tidegate-producer pause`, `resume` and `drain`: what operators want of a running fleet.
+"""`tidegate-producer pause`, `resume` and `drain`: operators' commands to a running fleet.
 
 Each writes a record into the progress topic, which every worker reads.  They need Kafka and the
 registry, not Spanner, and join no group.
@@ -36,9 +36,9 @@ from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 _FIRST_VERSION = 4
 _LOOK_S = 0.5
 _FRESH_S = 1.2
-"""After so long a `FleetReader` has asked once more where the slots end."""
+"""After this time a `FleetReader` has again read the ends of the slots."""
 _AUTHOR = "_control"
-"""In the place of a worker's name, none of which begins with an underscore."""
+"""In place of a worker's name; no worker's name begins with an underscore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class ControlReport(Report):
     state: StreamState
     """The stream's state when the command ended."""
     written: bool
-    """Whether a record was written; False if the last one says the same."""
+    """Whether a record was written; False if the last one has the same state."""
     draining: tuple[int, ...] = ()
-    """Slots of which an owner has not said yet that nothing of them is read."""
+    """Slots whose owner has not confirmed yet that nothing of them is read."""
     is_done: bool = True
-    """Whether what was asked for has come about, as far as the command waited for it."""
+    """Whether the requested state was reached, unless the command did not wait for it."""
 
     def shown(self) -> str:
-        """Return the state, or what is still read."""
+        """Return the state, or the slots that are still being read."""
         if not self.is_done:
             slots = ", ".join(map(str, self.draining))
             return f"{self.state.value}: still read are the slots {slots}"
@@ -69,12 +69,12 @@ class DrainReport(Report):
 
     workers: tuple[str, ...]
     remaining: tuple[str, ...]
-    """Those that were still in the group when the command ended."""
+    """Workers that were still in the group when the command ended."""
     waited: bool
 
     @property
     def is_done(self) -> bool:
-        """Whether all have left, as far as the command waited for it."""
+        """Whether all have left, unless the command did not wait for it."""
         return not (self.waited and self.remaining)
 
     def as_json(self) -> str:
@@ -82,7 +82,7 @@ class DrainReport(Report):
         return json.dumps({**asdict(self), "is_done": self.is_done}, ensure_ascii=False)
 
     def shown(self) -> str:
-        """Return a line for each worker, or those that are still in the group."""
+        """Return a line for each worker, or the workers that are still in the group."""
         if not self.is_done:
             return (
                 f"still in the group: {', '.join(self.remaining)}. A worker that was just starting "
@@ -100,11 +100,11 @@ def control(
     wait_s: float = 0.0,
     progress: Progress = no_progress,
 ) -> ControlReport:
-    """Pause the stream, or resume it; wait until a pause has come about, for `wait_s` at most.
+    """Pause the stream, or resume it; wait until a pause is complete, for at most `wait_s`.
 
-    A pause of a stream that is paused writes nothing.  Raises ConfigError for one that has not
-    begun, or whose fleet writes older progress records; CommandRefused where its state does not
-    permit the command; UnreachableError; CommandNotWritten.
+    A pause of a paused stream writes nothing.  Raises ConfigError for a stream that has not begun,
+    or whose fleet writes older progress records; CommandRefused if its state does not permit the
+    command; UnreachableError; CommandNotWritten.
     """
     command = Command.PAUSE if state is ControlState.PAUSED else Command.RESUME
     with closing(FleetReader(config)) as reader:
@@ -113,7 +113,7 @@ def control(
         require_command(command, reader.read(), reader.members())
 
         def say(records: FleetRecords) -> list[ProgressBody]:
-            # Once more: another command may have been committed since.
+            # Again: another command may have been committed since.
             require_command(command, records, reader.members())
             before = records.view.control
             is_said = (ControlState.RUNNING if before is None else before.state) is state
@@ -140,7 +140,7 @@ def drain(
     wait_s: float = 0.0,
     progress: Progress = no_progress,
 ) -> DrainReport:
-    """Let workers publish what they have read and leave; wait for that, for `wait_s` at most.
+    """Let workers publish their read records and leave; wait for that, for at most `wait_s`.
 
     Raises ConfigError for a worker that is not in the group, and as `control` does.
     """
@@ -152,9 +152,9 @@ def drain(
         require_command(Command.DRAIN, reader.read(), members)
         unknown = [worker for worker in named if worker not in members]
         if unknown:
-            there = ", ".join(members) or "nobody"
+            present = ", ".join(members) or "nobody"
             raise ConfigError(
-                f"no worker {', '.join(unknown)} is in the group", hint=f"In it: {there}"
+                f"no worker {', '.join(unknown)} is in the group", hint=f"In it: {present}"
             )
         drains = [WorkerDrain(worker, by, _now_us()) for worker in named]
         _write(config, reader, lambda _records: drains)
@@ -163,7 +163,7 @@ def drain(
             progress(f"waiting for {', '.join(remaining)} to leave", 0)
             time.sleep(_LOOK_S)
             members = reader.members()
-            # One that was away has left, also if its supervisor has started it again since.
+            # A worker that was absent once has left, even if its supervisor has restarted it since.
             remaining = tuple(worker for worker in remaining if worker in members)
         return DrainReport(named, remaining, waited=wait_s > 0)
 
@@ -187,7 +187,7 @@ def _write(
     reader: FleetReader,
     say: Callable[[FleetRecords], Sequence[ProgressBody]],
 ) -> Sequence[ProgressRecord]:
-    """Commit what `say` makes of all that was written before; return the records."""
+    """Commit the records that `say` makes from all earlier records; return them."""
     names = config.topic_names
     registry = schema_registry(config)
     ids = (

@@ -1,7 +1,7 @@
-"""`tidegate-producer dead-letters`: what was set aside, by reason and by table or file.
+"""`tidegate-producer dead-letters`: the dead-letter topic by reason and by table or file.
 
-Reads the dead-letter topic, which workers may go on writing; needs neither Spanner nor the
-registry, and changes nothing.
+Reads the topic, to which workers may continue to write; needs neither Spanner nor the registry, and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ class ListedGroup:
     """None for a change of a table."""
     count: int
     first: str | None
-    """When the first of them was written; None if the records do not say it."""
+    """When the first of them was written; None if the records do not have the time."""
     last: str | None
     error: str
-    """The newest text."""
+    """The newest error text."""
     token: str
-    """The newest one's, as all that follows."""
+    """The stream partition of the newest record; the next fields are of the same record."""
     place: str
     topic_partition: int
     offset: int
     remedy: str
-    """What to do."""
+    """What the operator should do."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterReport:
-    """What the dead-letter topic holds that was not put back."""
+    """The records of the dead-letter topic that were not put back."""
 
     dead_letter: str
     records: int
     groups: tuple[ListedGroup, ...]
-    """The one with the newest record first."""
+    """The groups, the one with the newest record first."""
     dropped: int
-    """How many groups were dropped because there were too many; `records` counts theirs."""
+    """Number of groups that were dropped because there were too many; `records` counts theirs."""
 
     def as_json(self) -> str:
         """Return the report as one line of JSON."""
@@ -82,7 +82,7 @@ class DeadLetterReport:
 
 
 def dead_letters(config: ProducerConfig, *, progress: Progress = no_progress) -> DeadLetterReport:
-    """Return what is set aside; the topic is read twice, up to its end at that moment.
+    """Return the dead letters; the topic is read twice, up to its end at that moment.
 
     Raises StreamNotStarted for a stream that has not begun, and as `KafkaDeadLetters.read` does.
     """
@@ -113,7 +113,7 @@ def dead_letters(config: ProducerConfig, *, progress: Progress = no_progress) ->
 
 
 def dead_letters_table(report: DeadLetterReport, *, rows_max: int) -> RenderableType:
-    """Return what `dead-letters` prints for a terminal of 100 columns."""
+    """Return the output of `dead-letters` for a terminal of 100 columns."""
     if not report.records:
         return "Nothing is set aside."
     table = Table("count", "first and last", "reason", "table or file", "last, and what to do")
@@ -146,7 +146,7 @@ def _listed(group: DeadLetterGroup, *, table: str) -> ListedGroup:
         place=group.place,
         topic_partition=group.topic_partition,
         offset=group.offset,
-        # An event of a file is not put back by redrive, whatever the reason.
+        # Redrive does not put an event of a file back, whatever the reason.
         remedy=_REMEDIES_OF_FILES.get(group.reason, _OF_FILE)
         if group.is_file
         else _REMEDIES.get(group.reason, _UNKNOWN),

@@ -1,7 +1,7 @@
 """`tidegate-producer discover`: the objects of a source, before any stream exists.
 
-Of Spanner as its catalogue has them, of Datastream as the files say.  Needs neither Kafka nor the
-registry, and changes nothing.
+From Spanner's catalogue, or from Datastream's files.  Needs neither Kafka nor the registry, and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _INFERRED = (
 
 
 def discover_spanner(config: DiscoverConfig) -> Discovery:
-    """Return the tables of a database, and what its change streams watch.
+    """Return the tables of a database, and the change streams that watch them.
 
-    With the setting `change_stream` only that one is looked at.  Raises ConfigError for a database,
-    a change stream or a permission that is missing, and UnreachableError.
+    With the setting `change_stream` only this one is included.  Raises ConfigError for a missing
+    database, change stream or permission, and UnreachableError.
     """
     with closing(channels_to(config)) as channels:
         try:
@@ -56,10 +56,10 @@ def _of_spanner(config: DiscoverConfig, catalogue: SpannerCatalogue) -> Discover
             hint=f"Use a database of {' or '.join(DIALECTS)}",
         )
     if config.change_stream and not first.exists:
-        known = ", ".join(first.others) or "none"
+        others = ", ".join(first.others) or "none"
         raise ConfigError(
             f"change_stream: the database has no change stream {config.change_stream}",
-            hint=f"It has: {known}. Leave the setting out to see all",
+            hint=f"It has: {others}. Leave the setting out to see all",
         )
     names = [config.change_stream] if config.change_stream else list(first.others)
     streams = [first] if config.change_stream else [catalogue.describe(name) for name in names]
@@ -75,10 +75,10 @@ def _of_spanner(config: DiscoverConfig, catalogue: SpannerCatalogue) -> Discover
 
 
 def discover_files(location: str, *, files_max: int, progress: Progress = no_progress) -> Discovery:
-    """Return the objects of a Datastream stream's files; `files_max` of each, 0 for all.
+    """Return the objects of a Datastream stream's files; reads `files_max` of each, 0 for all.
 
     Raises ConfigError for a location that cannot be read or holds no file with events,
-    UnreachableError, and DatastreamError for a file that is not as documented.
+    UnreachableError, and DatastreamError for a file that differs from the documentation.
     """
     store, root = open_location(location)
     inventory, files = Inventory(), 0
@@ -121,7 +121,7 @@ _NULLABLE = {True: "yes", False: "no", None: "unknown"}
 
 
 def discovery_table(discovery: Discovery) -> RenderableType:
-    """Return what `discover` prints: a table for each object, and what to know of them."""
+    """Return the output of `discover`: a table for each object, and the notes."""
     is_spanner = discovery.kind == "spanner"
     streams = ", ".join(discovery.streams) or "none"
     kind = "change streams" if is_spanner else "streams"

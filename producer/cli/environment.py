@@ -172,7 +172,7 @@ def require_creatable(
     Kafka would refuse it, or it differs in case only from that of another table.
     """
     names = config.topic_names
-    own = (names.progress, names.dead_letter, names.backfills)
+    stream_topics = (names.progress, names.dead_letter, names.backfills)
     data = [names.data(table.name) for table in tables]
     for topic, other in topics_of_one_name(data, filter(names.is_data, visible)).items():
         raise ConfigError(
@@ -180,12 +180,12 @@ def require_creatable(
             hint="Leave the table out (tables_left_out), or rename it",
             topic=topic,
         )
-    wanted = [*own, *data]
-    for topic, other in topic_collisions(wanted, visible).items():
+    topics = [*stream_topics, *data]
+    for topic, other in topic_collisions(topics, visible).items():
         table = names.table(topic)
         subject = "prefix" if table is None else f"table {table}"
         hint = "Use another prefix"
-        if table is not None and other in wanted:
+        if table is not None and other in topics:
             hint = (
                 "Leave one of the two tables out (tables_left_out), and publish it in a stream of "
                 "its own, under another prefix"

@@ -1,4 +1,4 @@
-"""Reads what a fleet has published about itself: the whole progress topic, and who is in its group.
+"""Reads what a fleet has published about itself: the whole progress topic, and its group's members.
 
 Needs Kafka and the registry, not Spanner, and changes nothing.
 """
@@ -32,18 +32,18 @@ from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 _PATIENCE_S = 30.0
-"""Reading gives up when it has come no further for so long."""
+"""Reading gives up when it has made no progress for this long."""
 _POLL_S = 0.5
 _ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
-"""With any number of slots: the checksum of an empty token is 0."""
+"""The slot of the root with any number of slots: the checksum of an empty token is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRecords:
-    """What the records of an epoch say."""
+    """The state in the records of an epoch."""
 
     view: FleetView
-    """What all slots say together."""
+    """The fold of all slots."""
     started: StreamStarted
     version: int
     """The version of the record that opened the epoch."""
@@ -52,7 +52,7 @@ class FleetRecords:
 
     @property
     def changes(self) -> int:
-        """Changes that were published since the epoch began, as far as heartbeats say."""
+        """Number of changes that were published since the epoch began, by the heartbeats."""
         open_changes = sum(
             topic.mods
             for slot in self.view.slots
@@ -63,7 +63,7 @@ class FleetRecords:
 
 
 class FleetReader:
-    """Reads the newest epoch of a stream, as often as asked; for one thread."""
+    """Reads the newest epoch of a stream, as often as requested; for one thread."""
 
     def __init__(self, config: ProducerConfig) -> None:
         """Find the epoch.
@@ -99,10 +99,10 @@ class FleetReader:
         )
 
     def read(self) -> FleetRecords:
-        """Read on to what is the topic's end now; return the same object each time.
+        """Read on to the topic's present end; return the same object each time.
 
         Raises UnreachableError if the end is not reached, ConsumerError where records contradict
-        the protocol, and ProgressLost where a slot lacks what is to be read next.
+        the protocol, and ProgressLost if a slot lacks the next offset.
         """
         progress = self._follower.progress
         give_up_at, before = time.monotonic() + _PATIENCE_S, 0
@@ -115,10 +115,10 @@ class FleetReader:
         return self._records
 
     def read_past_open_transactions(self) -> FleetRecords:
-        """Read on past all that lies in the root's slot now, open transactions included.
+        """Read past everything that is in the root's slot now, including open transactions.
 
-        What was committed after the beginning of a transaction that is open cannot be read before
-        that one has ended.  Raises as `read` does.
+        Records that were committed after the beginning of an open transaction cannot be read before
+        that transaction has ended.  Raises as `read` does.
         """
         progress = self._follower.progress
         offsets = CommittedOffsets(self._admin_config, group=self._names.group)
@@ -131,16 +131,16 @@ class FleetReader:
         return self.read()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, and ask for a new end; the topic is read meanwhile.
+        """Wait, and read the slots' ends again; the topic is read meanwhile.
 
         Raises as `read` does.
         """
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
             self._poll(min(_POLL_S, left))
 
     def members(self) -> list[str]:
-        """Return the workers that are in the fleet's group now, sorted."""
+        """Return the workers that are now in the fleet's group, sorted."""
         return group_members(self._admin, self._names.group)
 
     def _poll(self, timeout_s: float) -> None:
@@ -162,6 +162,6 @@ def _not_read_to_its_end(topic: str) -> UnreachableError:
 
 
 def read_fleet(config: ProducerConfig) -> FleetRecords:
-    """Return what all records of the newest epoch say; raises as `FleetReader` does."""
+    """Return all records of the newest epoch; raises as `FleetReader` does."""
     with closing(FleetReader(config)) as reader:
         return reader.read()

@@ -1,4 +1,4 @@
-"""`tidegate-producer lineage`: which stream partition came from which, as a tree or a graph."""
+"""`tidegate-producer lineage`: the descent of stream partitions, as a tree or a graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 
 _TOKEN_MAX = 28
 _TOKEN_END = 20
-"""Tokens of one stream begin alike."""
+"""Characters at the end of a token that are shown: tokens of one stream begin alike."""
 _STYLES = {
     PartitionCondition.OPEN: "green",
     PartitionCondition.WAITING: "yellow",
@@ -44,7 +44,7 @@ def as_json(graph: LineageGraph) -> str:
 
 
 def as_tree(graph: LineageGraph, *, now_us: int) -> Tree:
-    """Return a tree for a terminal; what has several parents stands in full below the first one."""
+    """Return a tree for a terminal; with several parents, a subtree is below the first one."""
     children = graph.children()
     root = Tree(f"stream {escape(graph.stream)}")
     shown: set[str] = set()
@@ -82,7 +82,7 @@ def as_mermaid(graph: LineageGraph, *, now_us: int) -> str:
 
 
 def as_dot(graph: LineageGraph, *, now_us: int) -> str:
-    """Return a graph for Graphviz, from parents to children; whole tokens are the tooltips."""
+    """Return a graph for Graphviz, from parents to children; the tooltips have the whole tokens."""
     lines = ["digraph lineage {", "    node [shape=box, style=filled, fontname=monospace];"]
     for place, relative in enumerate(graph.partitions):
         label = (
@@ -107,7 +107,7 @@ def _edges(graph: LineageGraph) -> list[tuple[int, int]]:
 
 
 def _described(relative: Relative, now_us: int) -> str:
-    """Return its state, times, slot and lag in words."""
+    """Return its state, times, slot and lag as text."""
     if relative.end_us is not None:
         end = _time(relative.end_us, now_us)
         return f"{relative.condition.value}, {_time(relative.start_us, now_us)} to {end}"

@@ -1,6 +1,6 @@
 """The commands of `tidegate-producer` that change a stream: flags and output.
 
-What a command does is in the module of its name, which is imported when it runs: Google's and
+Each command is in the module of its name, which is imported when it runs, because Google's and
 Kafka's clients take a second to load.
 """
 

@@ -1,8 +1,8 @@
 """`tidegate-producer redrive`: puts parked changes back after their cause was removed.
 
 Offline: the fleet is stopped.  It joins the group as its only member, reads the dead-letter topic
-and publishes what can be published now, in one transaction.  Whatever ends it before the commit
-leaves everything as it was.
+and publishes the changes that can now be published, in one transaction.  If it ends before the
+commit, nothing has changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import unframe
 
 NAME = "redrive"
-"""Its worker name: a second redrive fences the first one, and ends what it left open."""
+"""Its worker name: a second redrive fences the first one, and aborts its open transaction."""
 
 _TRANSACTION_TIMEOUT_MS = 900_000
 _KEY_SHOWN_MAX = 200
@@ -57,12 +57,12 @@ class LeftKey:
 
 @dataclass(frozen=True, slots=True)
 class RedriveReport(Report):
-    """What was put back, or would be."""
+    """The changes that were put back, or would be."""
 
     dead_letter: str
     dry_run: bool
     changes: dict[str, int] = field(default_factory=dict)
-    """Put back, by data topic."""
+    """Number of changes put back, by data topic."""
     keys: dict[str, int] = field(default_factory=dict)
     left: list[LeftKey] = field(default_factory=list)
 
@@ -98,14 +98,13 @@ def redrive(
     dry_run: bool = False,
     progress: Progress = no_progress,
 ) -> RedriveReport:
-    """Put back what is parked, of one table or of all; with `dry_run` only find out what can be.
+    """Put back parked changes, of one table or of all; with `dry_run` only report what would be.
 
     A dry run creates no topic and registers no schema, so it does not show whether the registry
-    accepts a new schema.
-    `progress` is called with what is being done and how many records are done.
-    Raises ConfigError while workers are in the group, for a stream that has not begun or a table
-    without a topic, CommandRefused for one whose state does not permit it, and RedriveFailed if
-    nothing was put back although something was to be.
+    accepts a new schema.  `progress` is called with the present step and the number of completed
+    records.  Raises ConfigError while workers are in the group, for a stream that has not begun or
+    a table without a topic, CommandRefused for a stream whose state does not permit it, and
+    RedriveFailed if changes were to be put back and none was.
     """
     config = config.model_copy(
         update={
@@ -190,7 +189,7 @@ def _left(key: ParkedKey, environment: Environment) -> LeftKey:
 
 
 def _shown_key(key: bytes, environment: Environment) -> str:
-    """Return a key as JSON; a framed one begins with a zero byte."""
+    """Return a key as JSON; a framed key begins with a zero byte."""
     if key.startswith(b"{"):
         return key.decode()
     schema_id, body = unframe(key)

@@ -1,4 +1,4 @@
-"""What commands print: one answer on standard output, and their progress on standard error."""
+"""The output of commands: one answer on standard output, and their progress on standard error."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tidegate.schemas.errors import ConfigError, ExitCode
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AllAsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, of all of them.")]
 Progress: TypeAlias = Callable[[str, int], None]
-"""Called with what is being done and how much of it is done; 0: not countable."""
+"""Called with the present step and the number of completed items; 0 if they cannot be counted."""
 
 
-def no_progress(_what: str, _done: int) -> None:
+def no_progress(_step: str, _done: int) -> None:
     """Show nothing."""
 
 
@@ -39,7 +39,7 @@ class Report(ABC):
 
 
 def print_report(report: Report, *, as_json: bool, is_done: bool = True) -> None:
-    """Print a report; end with exit code 1 unless what was asked for is done."""
+    """Print a report; end with exit code 1 unless the request was fulfilled."""
     print_answer(report.as_json, report.shown, as_json=as_json)
     if not is_done:
         raise typer.Exit(ExitCode.FAILURE)
@@ -48,7 +48,7 @@ def print_report(report: Report, *, as_json: bool, is_done: bool = True) -> None
 def print_answer(
     json_text: Callable[[], str], shown: Callable[[], RenderableType], *, as_json: bool
 ) -> None:
-    """Print an answer as JSON or for people: lines as they are, everything else by rich."""
+    """Print an answer as JSON or for people: text unchanged, everything else by rich."""
     if as_json:
         print_json(json_text())
         return
@@ -60,16 +60,16 @@ def print_answer(
 
 
 def print_json(text: str) -> None:
-    """Print a line of JSON at once: a program may read each as it comes."""
+    """Print a line of JSON at once: a program may read each line when it comes."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 class ProgressLine:
-    """A line on standard error that shows what a command does, while it is entered."""
+    """A line on standard error that shows what a command does, while the context lasts."""
 
     def __init__(self, text: str = "connecting") -> None:
-        """Begin with a text."""
+        """Start with a text."""
         self._status = Console(stderr=True).status(text)
 
     def __enter__(self) -> Self:
@@ -86,12 +86,12 @@ class ProgressLine:
         """Remove the line."""
         self._status.stop()
 
-    def __call__(self, what: str, done: int) -> None:
+    def __call__(self, step: str, done: int) -> None:
         """Show another text; a `Progress`."""
-        self._status.update(f"{what}: {done}" if done else what)
+        self._status.update(f"{step}: {done}" if done else step)
 
     def ask(self, question: str, report: Report) -> bool:
-        """Show what would be done, and return the answer; the line is away meanwhile."""
+        """Show what would be done, and return the answer; the line is hidden meanwhile."""
         self._status.stop()
         self._status.console.print(report.shown())
         is_confirmed = typer.confirm(question, err=True)

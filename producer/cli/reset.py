@@ -1,6 +1,6 @@
 """`tidegate-producer reset`: removes a stream from Kafka, so that it can begin again.
 
-Topics that stayed would show readers two epochs, which they refuse.  Needs Kafka and the
+Topics that remained would show readers two epochs, which they reject.  Needs Kafka and the
 registry; the fleet is stopped.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResetReport(Report):
-    """What is removed, or would be."""
+    """What was removed, or would be."""
 
     prefix: str
     topics: list[str]
@@ -56,19 +56,19 @@ def reset(
     confirm: Callable[[ResetReport], bool] = lambda _report: True,
     progress: Progress = no_progress,
 ) -> ResetReport:
-    """Remove topics, groups and, if asked to, the registry's subjects of a stream.
+    """Remove topics, groups and, if requested, the registry's subjects of a stream.
 
-    `confirm` is shown what would be removed; nothing is changed if it says no.
-    Raises ConfigError for a stream with another `topic_template`, whose data topics would stay,
-    while workers are in the group, where the prefix of another stream continues
-    this one, or for a right that is missing, and UnreachableError.
+    `confirm` is shown what would be removed; nothing is changed if it returns false.  Raises
+    ConfigError for a stream with another `topic_template`, whose data topics would remain, while
+    workers are in the group, if the prefix of another stream continues this one, or for a missing
+    right, and UnreachableError.
     """
     names = config.topic_names
     removal = StreamRemoval(names, config.bootstrap_servers, kafka_options(config))
     topics = removal.topics()
     registry = schema_registry(config)
     if names.progress in topics:
-        # A stream whose records cannot be decoded, since the registry has lost their schema, can
+        # A stream whose records cannot be decoded, because the registry has lost their schema, can
         # only be removed: what would be removed is shown.
         with suppress(SchemaError):
             require_topic_names(config, registry.schema)

@@ -1,4 +1,4 @@
-"""`tidegate-producer run`: settings to adapters to the core and its loop."""
+"""`tidegate-producer run`: makes adapters from the settings, and runs the core and its loop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _log = structlog.get_logger()
 def run(config: ProducerConfig) -> None:
     """Run one worker until SIGTERM or SIGINT, which drain it; a second signal ends it at once.
 
-    Raises what stopped the worker.
+    Raises the error that stopped the worker.
     """
     structlog.contextvars.bind_contextvars(worker=config.worker, prefix=config.prefix)
     _log.info("accelerator", state=describe_accelerator())
@@ -82,9 +82,9 @@ def start(
 ) -> FleetWorker:
     """Return a worker, ready to run; topics and schemas exist when this returns.
 
-    `exits` closes what the worker reads from; `faults` gets what it retries, `lineage` what it
-    reads and publishes.
-    Raises ConfigError and UnreachableError; `docs/reference/errors.md` lists them.
+    `exits` closes what the worker reads from; `faults` gets the faults that it retries, `lineage`
+    what it reads and publishes.  Raises ConfigError and UnreachableError;
+    `docs/reference/errors.md` lists them.
     """
     environment = exits.enter_context(closing(find_environment(config)))
     parts = prepare(environment)
@@ -95,7 +95,7 @@ def start(
         metrics,
         bytes_in_flight=lambda: budget.taken,
         health=health,
-        # How long files are kept is the choice of their owner, and not known here.
+        # The owner of the files decides how long they are kept; that is unknown here.
         retention_us=environment.source.description.retention_us if files is None else math.inf,
         files=files,
         faults=faults,
@@ -116,7 +116,7 @@ def start(
 def _with_lineage(
     observe: Callable[[on.Event, Worker], None], lineage: RunLineage, parts: Parts
 ) -> Callable[[on.Event, Worker], None]:
-    """Report a worker's run, which begins here, beside what else observes it."""
+    """Report a worker's run, which begins here, in addition to the other observer."""
     config = parts.config
 
     def source_of(table: str) -> tuple[str, str]:
@@ -132,15 +132,15 @@ def _with_lineage(
     )
     lineage.begin()
 
-    def both(event: on.Event, worker: Worker) -> None:
+    def observe_all(event: on.Event, worker: Worker) -> None:
         observe(event, worker)
         notes(event, worker)
 
-    return both
+    return observe_all
 
 
 def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
-    """Return the stream; beside a change stream the tables that operators want to be read."""
+    """Return the stream; with a change stream, also the tables that operators want to be read."""
     environment, source, requests = parts.environment, parts.environment.source, TableRequests()
     if source.channels is None:
         return source.stream

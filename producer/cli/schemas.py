@@ -1,7 +1,7 @@
 """`tidegate-producer schemas`: the registry's subjects of one stream, without a worker.
 
-`subjects`, `shown` and `stream_topics` need Kafka and the registry; `missing` and `register` ask
-Spanner for the tables too.  None of them creates a topic.
+`subjects`, `shown` and `stream_topics` need Kafka and the registry; `missing` and `register` also
+read the tables from Spanner.  None of them creates a topic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Subject:
     schema_id: int
     """The newest version's id."""
     compatibility: str | None
-    """Its own level; None where only the registry's default holds."""
+    """Its own level; None if only the registry's default applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def subjects(config: ProducerConfig) -> list[Subject]:
 
 
 def subjects_table(subjects: Sequence[Subject]) -> Table:
-    """Return what `schemas list` prints for people."""
+    """Return the output of `schemas list` for people."""
     table = Table("subject", "versions", "newest id", "compatibility")
     for subject in subjects:
         level = subject.compatibility or "the registry's"
@@ -84,21 +84,21 @@ def shown(config: ProducerConfig, table: str, *, is_key: bool) -> dict[str, Any]
     subject = names.key_subject(topic) if is_key else names.value_subject(topic)
     versions = _registry(config).versions(subject)
     if not versions:
-        known = ", ".join(filter(None, map(names.table, _topics(config)))) or "none"
+        tables = ", ".join(filter(None, map(names.table, _topics(config)))) or "none"
         raise ConfigError(
-            f"the registry has no subject {subject}", hint=f"Tables that have a topic: {known}"
+            f"the registry has no subject {subject}", hint=f"Tables that have a topic: {tables}"
         )
     return versions[-1].schema
 
 
 def missing(config: ProducerConfig) -> list[str]:
-    """Return the subjects that `run` would add a version to; raises what `run` would raise."""
+    """Return the subjects to which `run` would add a version; raises the errors of `run`."""
     with closing(find_environment(config)) as environment:
         return missing_subjects(environment)[0]
 
 
 def register(config: ProducerConfig) -> list[str]:
-    """Register what `missing` would return, and return it; raises what `run` would raise."""
+    """Register the result of `missing`, and return it; raises the errors of `run`."""
     with closing(find_environment(config)) as environment:
         new, _ = missing_subjects(environment)
         register_tables(environment, make_registrar(environment))

@@ -1,7 +1,6 @@
 """Runs of a worker that is alone in its group: redrives, and the acceptance of gaps.
 
-A run is for one thread, which has to come back here every few seconds: the group is polled from
-here.
+A run is for one thread, which has to call it every few seconds, because these calls poll the group.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tidegate.schemas.progress import PartitionGap, TokenSnapshot
 
 
 class SoleRun:
-    """One run: `join`, `keep_alive` while it is prepared, the subclass's transaction, `close`.
+    """One run: `join`, `keep_alive` during the preparation, the subclass's transaction, `close`.
 
     `failed` makes the error for a run that did nothing, from a reason; `patience_s` is how long it
     may take to own all slots.
@@ -52,7 +51,8 @@ class SoleRun:
     def join(self) -> None:
         """Join the group and take over all slots.
 
-        Raises the error of `failed` if it does not get all of them, and what stops the worker.
+        Raises the error of `failed` if it does not get all of them, and the error that stops the
+        worker.
         """
         give_up_at_us = self._clock.monotonic_us() + self._patience_us
         self._fleet_worker.start()
@@ -109,12 +109,12 @@ def put_back_parked(
     *,
     todays_key: Callable[[str, bytes], bytes] = same_key,
     topic: str | None = None,
-    progress: Callable[[str, int], None] = lambda _what, _done: None,
+    progress: Callable[[str, int], None] = lambda _step, _done: None,
 ) -> Selection:
     """Put back the parked changes of every key that can be put back; return these keys.
 
     The dead-letter topic is read three times: for the changes that were put back before, for the
-    keys that can be put back now, and for those keys' changes.
+    keys that can be put back now, and for the changes of those keys.
 
     `read` reads the dead-letter topic from its beginning, `translate` makes the message of a parked
     change or raises one of `pipeline.POISON`; its key is what `todays_key` returns for the topic
@@ -126,12 +126,12 @@ def put_back_parked(
     the outcome of a commit is unknown.
     """
 
-    def reading(what: str) -> Iterator[DeadLetter | None]:
+    def reading(step: str) -> Iterator[DeadLetter | None]:
         """Read the topic from its beginning; the group is polled in between."""
         for number, letter in enumerate(read()):
             if redriver is not None and (letter is None or not number % _KEEP_ALIVE_CHANGES):
                 redriver.keep_alive()
-            progress(what, number)
+            progress(step, number)
             yield letter
 
     survey = ParkedSurvey(translate, todays_key)
@@ -149,7 +149,7 @@ def put_back_parked(
 
 
 class Redriver(SoleRun):
-    """One redrive: `join`, `keep_alive` while it is prepared, `put_back`, `close`."""
+    """One redrive: `join`, `keep_alive` during the preparation, `put_back`, `close`."""
 
     failed = RedriveFailed
 
@@ -158,7 +158,7 @@ class Redriver(SoleRun):
     ) -> None:
         """Publish all batches in one transaction, in which stream partitions forget the keys.
 
-        Returns once it is committed.  Raises RedriveFailed, or what reading the batches raised,
+        Returns once it is committed.  Raises RedriveFailed, or the error of reading the batches,
         after the transaction was aborted.
         """
         self._process(on.RedriveBegan(numbers))
@@ -185,18 +185,15 @@ async def find_gap(
     accepted_by: str,
     now_us: int,
 ) -> PartitionGap:
-    """Return the gap that has to be accepted for a stream partition to be read on; reads nothing.
+    """Return the gap to accept so that a stream partition can be read on; reads nothing.
 
-    The change stream itself is asked: a query at the position names the time from which on records
-    are kept, and one at the end of the gap shows whether the stream partition can be read there.
-
-    The gap ends `margin_us` after the first instant that can be read now, because that instant
-    moves on with time and the stream partition is read again only when workers run.  `end_ns` is
-    the end of a bounded stream.
-
-    Raises ConfigError where its position has not expired or Spanner does not name the time,
-    EndedInGap where it has ended before the gap's end or the whole stream has, and the other errors
-    of a query.
+    Spanner itself is asked: a query at the position names the time from which on records are kept,
+    and one at the end of the gap shows whether the stream partition can be read there.  The gap
+    ends `margin_us` after the first instant that can be read now, because that instant moves on
+    with time and the stream partition is read again only when workers run.  `end_ns` is the end of
+    a bounded stream.  Raises ConfigError if its position has not expired or Spanner does not name
+    the time, EndedInGap if it or the whole stream has ended before the gap's end, and the other
+    errors of a query.
     """
     name, position_us = token.token, token.watermark_us
     refusal = await _refusal(stream, name, max(token.start_ns, position_us * NS_PER_US))
@@ -212,7 +209,7 @@ async def find_gap(
     if earliest == "unknown":
         raise EndedInGap(name, details=refusal.fields.get("details"))
     earliest_us = -(-_instant_ns(earliest, refusal) // NS_PER_US)
-    # The query begins at the watermark, one microsecond before what it brings.
+    # The query begins at the watermark, one microsecond before the records that it returns.
     gap = PartitionGap(name, position_us + 1, earliest_us + margin_us + 1, accepted_by, now_us)
     is_past_end = end_ns is not None and (gap.until_us - 1) * NS_PER_US > end_ns
     if is_past_end or await _refusal(stream, name, (gap.until_us - 1) * NS_PER_US) is not None:
@@ -221,9 +218,9 @@ async def find_gap(
 
 
 def _instant_ns(text: str, refusal: PositionExpired) -> int:
-    """Return the time that Spanner names in a refusal; ConfigError if it is in no known form.
+    """Return the time in Spanner's refusal; ConfigError if its form is unknown.
 
-    Nothing is guessed: an earlier time cannot be read, and a later one loses changes unseen.
+    Nothing is guessed: an earlier time cannot be read, and a later one loses changes unnoticed.
     """
     try:
         return parse_rfc3339_ns(text)

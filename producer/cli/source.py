@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """What changes are read from, and by what; it has answered once."""
+    """A source of changes and its reader; it has answered once."""
 
     stream: ChangeStream
     catalogue: Catalogue
     description: StreamDescription
     tasks: TaskThread
-    """What queries of the stream are read by."""
+    """The tasks in which queries of the stream are read."""
     start_ns: int | None = None
-    """Where a stream that has not begun starts, in nanoseconds since 1970; None: when it does."""
+    """Start of a stream that has not begun, in nanoseconds since 1970; None: when it begins."""
     channels: SpannerChannels | None = None
     """Connections to Spanner; None for files."""
     query_options: QueryOptions = field(default_factory=QueryOptions)
-    """What queries and reads say of themselves to Spanner."""
+    """Options that queries and reads send to Spanner."""
 
     def close(self) -> None:
-        """End the connections, and what was read from them."""
+        """Close the connections and open files."""
         if self.channels is not None:
             self.channels.close()
         self.tasks.close()
@@ -118,9 +118,9 @@ def channels_to(config: ProducerConfig) -> SpannerChannels:
 def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bool) -> OpenedSource:
     """Return the change stream of the settings, which the caller closes.
 
-    `has_begun` says whether Tidegate has recorded a start of it: `config.start` counts only before.
-    Raises ConfigError for settings that do not go with the stream or its tables, UnreachableError
-    if Spanner does not answer.
+    `has_begun` says whether Tidegate has recorded a start of it: `config.start` applies only before
+    that.  Raises ConfigError for settings that do not match the stream or its tables,
+    UnreachableError if Spanner does not answer.
     """
     with ExitStack() as exits:
         channels = channels_to(config)
@@ -151,13 +151,13 @@ def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bo
             has_begun=has_begun,
         )
         require_mode(config, description, has_dead_letter=has_dead_letter)
-        if not has_begun:  # a later table that cannot be published concerns only its own records
+        if not has_begun:  # a later table that cannot be published affects only its own records
             names = config.topic_names
             for table in description.tables:
-                names.data(table.name)  # a table without a topic is refused by name
+                names.data(table.name)  # a table without a topic is rejected by name
             require_other_names(description.tables)
             require_names(config, description)
-        # Only the initial query reads them, and a table of them may have been dropped since.
+        # Only the initial query reads them, and one of these tables may have been dropped since.
         published = (table.name for table in description.tables)
         backfilled = () if has_begun else backfill_tables(config, published)
         exits.pop_all()

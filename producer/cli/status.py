@@ -1,4 +1,4 @@
-"""`tidegate-producer status`: how far a fleet is, by its records, its group and its metrics."""
+"""`tidegate-producer status`: the progress of a fleet, from its records, group and metrics."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from tidegate.schemas.progress import StreamStarted
 
 @dataclass(frozen=True, slots=True)
 class BackfillProgress:
-    """A backfill that goes on."""
+    """The progress of an open backfill."""
 
     rows: int
-    """The rows of all its tables, as they were when the stream began."""
+    """Number of rows of all its tables when the stream began."""
     published: int
-    """How many of these are published."""
+    """Number of these rows that are published."""
     seconds_left: float | None = None
-    """At the rate since the status before; None in the first one, and where nothing came."""
+    """At the rate since the preceding status; None in the first one and without progress."""
 
 
 def backfill_progress(
     started: StreamStarted, open_tokens: Iterable[str], *, changes: int, rate: float | None
 ) -> BackfillProgress | None:
-    """Return how far the backfill is; None without one, and once it is done.
+    """Return the progress of the backfill; None without one, and once it is done.
 
-    Until it is done nothing but rows is published: `changes`, so many in a second as `rate` says.
+    Until it is done only rows are published: `changes` in total, `rate` in a second.
     """
     if not any(is_of_backfill(token) and place_of(token) is None for token in open_tokens):
         return None
@@ -58,7 +58,7 @@ _PREFIX = "tidegate_producer_"
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
-    """The stream partitions of one worker by what it does with them; None where it says nothing."""
+    """The stream partitions of one worker by their states; None if it does not answer."""
 
     address: str
     running: int | None = None
@@ -67,19 +67,20 @@ class WorkerCounts:
     held: int | None = None
     stopped: int | None = None
     retention_headroom_s: float | None = None
-    """Until what the slowest one has not published expires; None if nothing does, as with files."""
+    """Until the unpublished changes of the slowest one expire; None if none do, as with files."""
     error: str = ""
-    """Why it says nothing."""
+    """Why it does not answer."""
     retried: tuple[RetriedFault, ...] | None = None
-    """What it has retried since its start, the newest first; None of an older version."""
+    """Faults retried since its start, the newest first; None for an older version."""
     retried_dropped: int = 0
-    """Entries that its list had no place for."""
+    """Number of entries that did not fit its list."""
 
 
 def ask_worker(address: str) -> WorkerCounts:
     """Ask the worker whose metrics are served at `address`, a host and a port.
 
-    Blocks for some seconds at most.  Raises nothing: that a worker does not answer is in `error`.
+    Blocks for at most some seconds.  Raises nothing: if a worker does not answer, `error` has the
+    reason.
     """
     try:
         text = _fetch(address, "/metrics")
@@ -115,7 +116,7 @@ def _finite(seconds: float | None) -> float | None:
 
 
 def _retried(address: str) -> tuple[tuple[RetriedFault, ...] | None, int]:
-    """Return what the worker retries; None of one that does not serve it."""
+    """Return the faults that the worker retries; None if it does not serve them."""
     try:
         return faults_of_json(_fetch(address, ERRORS_PATH))
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
@@ -137,31 +138,31 @@ class StreamStatus:
     """A stream and its fleet at one moment."""
 
     fleet: FleetStatus | None
-    """As of what the progress topic held; None of a stream that has not begun."""
+    """As of the folded progress topic; None for a stream that has not begun."""
     state: StreamState
     members: tuple[str, ...]
     """Workers in the group."""
     now_us: int
-    """By this machine's clock; lags are counted from here."""
+    """By this machine's clock, from which lags are counted."""
     changes_a_second: float | None = None
-    """Since the status before; None in the first one."""
+    """Since the preceding status; None in the first one."""
     workers: tuple[WorkerCounts, ...] = ()
-    """Those that were asked for their metrics."""
+    """The workers that were asked for their metrics."""
     backfill: BackfillProgress | None = None
-    """While rows from before the stream are published."""
+    """While rows from before the stream are being published."""
     reason: str = ""
     """Why there is nothing to show."""
     since_us: int | None = None
-    """The state holds at least since then; None if no record says since when."""
+    """The state has lasted since then or longer; None if no record shows it."""
 
 
 def follow(
     config: ProducerConfig, *, metrics: Sequence[str] = (), interval_s: float = 0.0
 ) -> Iterator[StreamStatus]:
-    """Yield the status now, and again after each interval, for as long as it is asked for.
+    """Yield the status now, and again after each interval, as long as the caller iterates.
 
     `metrics` are addresses of workers' metrics.  A stream that has not begun has a status, too.
-    Raises as `FleetReader` does otherwise.
+    Otherwise raises as `FleetReader` does.
     """
     while True:
         try:
@@ -202,15 +203,15 @@ def follow(
 
 
 def lag_s(watermark_us: int | None, *, now_us: int) -> float | None:
-    """Return how many seconds a watermark is behind."""
+    """Return a watermark's lag in seconds."""
     return None if watermark_us is None else round((now_us - watermark_us) / US_PER_SECOND, 3)
 
 
 def as_json(status: StreamStatus) -> str:
     """Return the status as one JSON object, with the lag of each watermark in seconds."""
     if status.fleet is None:
-        nothing = {"state": status.state.value, "members": (), "reason": status.reason}
-        return json.dumps(nothing, ensure_ascii=False)
+        fields = {"state": status.state.value, "members": (), "reason": status.reason}
+        return json.dumps(fields, ensure_ascii=False)
     plain = {
         "state": status.state.value,
         "since_us": status.since_us,

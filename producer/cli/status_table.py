@@ -18,7 +18,7 @@ _S_PER_HOUR = 3_600
 
 
 def status_table(status: StreamStatus, *, slowest: int) -> RenderableType:
-    """Return what `status` prints; `slowest` is how many stream partitions are listed."""
+    """Return the output of `status`; `slowest` is the number of listed stream partitions."""
     fleet, now_us = status.fleet, status.now_us
     if fleet is None:
         return f"{status.state.value}: {escape(status.reason)}"
@@ -45,7 +45,7 @@ def status_table(status: StreamStatus, *, slowest: int) -> RenderableType:
 
 
 def behind(watermark_us: int | None, now_us: int) -> str:
-    """Return a watermark's lag in words."""
+    """Return a watermark's lag as text."""
     lag = lag_s(watermark_us, now_us=now_us)
     return "unknown" if lag is None else f"{lag:.1f} s"
 
@@ -73,7 +73,7 @@ def _backfill(progress: BackfillProgress) -> str:
 
 
 def _state(status: StreamStatus, fleet: FleetStatus) -> str:
-    """Return the state, since when at least, and who has paused the stream."""
+    """Return the state, its least duration, and who has paused the stream."""
     text = status.state.value
     if status.since_us is not None:
         text += f" since {format_rfc3339(status.since_us * NS_PER_US)}"
@@ -94,9 +94,9 @@ def _slowest(fleet: FleetStatus, slowest: int, now_us: int) -> Table:
 
 
 def _errors(stopped: Sequence[PartitionStatus], rows_max: int) -> Table:
-    """Return when each error stopped a stream partition, which one, and what to do.
+    """Return a table of the errors that stopped stream partitions, with times and remedies.
 
-    Stream partitions that are stopped by equal errors share a row, which names the slowest.
+    Stream partitions that equal errors have stopped share a row, which names the slowest.
     """
     alike: dict[tuple[str | None, str | None], list[PartitionStatus]] = {}
     for entry in stopped:
@@ -106,11 +106,11 @@ def _errors(stopped: Sequence[PartitionStatus], rows_max: int) -> Table:
         since_us = [
             entry.stopped_since_us for entry in partitions if entry.stopped_since_us is not None
         ]
-        others = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
+        remainder = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
         table.add_row(
             format_rfc3339(min(since_us) * NS_PER_US) if since_us else "unknown",
             escape(error or "unknown"),
-            escape(partitions[0].token) + others,
+            escape(partitions[0].token) + remainder,
             escape(reason or ""),
         )
     if len(alike) > rows_max:
@@ -119,7 +119,7 @@ def _errors(stopped: Sequence[PartitionStatus], rows_max: int) -> Table:
 
 
 def _set_aside(partitions: Sequence[PartitionStatus], rows_max: int) -> Table:
-    """Return how many changes of each stream partition are in the dead-letter topic."""
+    """Return the number of each stream partition's changes in the dead-letter topic."""
     table = Table("stream partition", "worker", "in the dead-letter topic", title="Set aside")
     most = sorted(partitions, key=lambda entry: -entry.parked)
     for entry in most[:rows_max]:
@@ -138,7 +138,7 @@ def _gaps(fleet: FleetStatus) -> Table:
 
 
 def _by_worker(status: StreamStatus, fleet: FleetStatus) -> Table:
-    """Return what each worker owns, by the newest heartbeats of the slots; `--json` has all slots.
+    """Return the slots of each worker, by their newest heartbeats; `--json` has all slots.
 
     A worker without slots is idle.
     """
@@ -147,14 +147,14 @@ def _by_worker(status: StreamStatus, fleet: FleetStatus) -> Table:
         "worker", "slots", *(condition.value for condition in conditions), "behind", title="Workers"
     )
     for worker in sorted({*status.members, *(slot.worker for slot in fleet.slots)}):
-        own = [slot for slot in fleet.slots if slot.worker == worker]
-        marks = [slot.watermark_us for slot in own if slot.watermark_us is not None]
+        slots = [slot for slot in fleet.slots if slot.worker == worker]
+        marks = [slot.watermark_us for slot in slots if slot.watermark_us is not None]
         counts = Counter(
             condition.condition for condition in fleet.partitions if condition.worker == worker
         )
         table.add_row(
             escape(worker) or "no heartbeat yet",
-            str(len(own)),
+            str(len(slots)),
             *(str(counts[condition]) for condition in conditions),
             behind(min(marks), status.now_us) if marks else "",
         )
@@ -176,7 +176,7 @@ def _metrics(workers: Sequence[WorkerCounts]) -> Table:
 
 
 def _retried(workers: Sequence[WorkerCounts], rows_max: int) -> Table:
-    """Return what workers have retried since they started, the newest first."""
+    """Return the faults that workers have retried since they started, the newest first."""
     table = Table("times", "first", "last", "error", "of", "what, and what to do", title="Retried")
     faults = [(fault, worker) for worker in workers for fault in worker.retried or ()]
     faults.sort(key=lambda pair: -pair[0].last_us)

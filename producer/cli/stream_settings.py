@@ -1,4 +1,4 @@
-"""What the settings say of a stream, and whether the two go together."""
+"""The properties of a stream in the settings, and checks that they match the stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.schemas.progress import ProgressRecord, StreamStarted
 
 
 def filter_of(config: ProducerConfig) -> RecordFilter:
-    """Return what the settings leave out of the stream."""
+    """Return the filter of the settings."""
     chosen = {kind.upper() for kind in listed(config.mod_types)}
     return RecordFilter(
         tables=listed(config.tables),
@@ -39,7 +39,7 @@ def form_of_output(config: ProducerConfig) -> OutputForm:
 
 
 def fixed_settings(config: ProducerConfig) -> tuple[str, ...]:
-    """Return the settings that are fixed for an epoch, as `StreamStarted.filters` has them."""
+    """Return the settings that are fixed for an epoch, as entries of `StreamStarted.filters`."""
     of_output = form_of_output(config).described + config.topic_names.recorded
     return filter_of(config).described + of_output
 
@@ -47,9 +47,9 @@ def fixed_settings(config: ProducerConfig) -> tuple[str, ...]:
 def require_mode(
     config: ProducerConfig, description: StreamDescription, *, has_dead_letter: bool
 ) -> None:
-    """Raise ConfigError for settings that do not go with keys that move.
+    """Raise ConfigError for settings that do not allow keys to move.
 
-    A key that moves would leave its parked changes behind: a marker does not name parked keys.
+    A key that moves would lose its parked changes: a marker does not name parked keys.
     """
     if not description.has_key_moves:
         return
@@ -71,19 +71,19 @@ def require_mode(
 def backfill_tables(config: ProducerConfig, published: Iterable[str]) -> tuple[str, ...]:
     """Return the tables whose rows the settings publish before the stream.
 
-    `published` are those of the stream.  Raises ConfigError for another one.
+    `published` are the stream's tables.  Raises ConfigError for another table.
     """
-    known = sorted(published)
-    wanted = listed(config.backfill)
-    if wanted == ("*",):
-        return tuple(known)
-    for table in wanted:
-        if table not in known:
+    tables = sorted(published)
+    selected = listed(config.backfill)
+    if selected == ("*",):
+        return tuple(tables)
+    for table in selected:
+        if table not in tables:
             raise ConfigError(
                 f"backfill: the stream does not publish the table {table}",
-                hint=f"Published tables: {', '.join(known) or 'none'}",
+                hint=f"Published tables: {', '.join(tables) or 'none'}",
             )
-    return wanted
+    return selected
 
 
 def require_backfill(config: ProducerConfig, recorded: ProgressRecord) -> None:
@@ -100,7 +100,7 @@ def require_backfill(config: ProducerConfig, recorded: ProgressRecord) -> None:
 
 
 def require_names(config: ProducerConfig, description: StreamDescription) -> None:
-    """Raise ConfigError for a column that the setting `envelope` leaves no name to."""
+    """Raise ConfigError for a column whose name the setting `envelope` does not allow."""
     if form_of_output(config).envelope is not Envelope.FLAT:
         return
     for table in description.tables:

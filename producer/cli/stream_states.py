@@ -1,7 +1,7 @@
 """The states of a stream: since when, what leads from one to another, and what operators may do.
 
-A state is stored nowhere.  `stream_state` derives it from what the progress topic and the group say
-now; a command does so before its first effect, and what only looks is always permitted.
+No state is stored.  `stream_state` derives it from the progress topic and the group at that moment;
+a command does so before its first effect, and commands that change nothing are always permitted.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def state_since(status: FleetStatus, state: StreamState) -> int | None:
     Nothing stores a state, and compaction removes old heartbeats: None if no record proves it.
 
     `Paused` and `Draining` count from the operator's command; `Paused` without one from the newest
-    heartbeat, as the group does not say when its last member left.
+    heartbeat, because the group does not record when its last member left.
     """
     match state:
         case StreamState.FAILED_PERMANENTLY:
@@ -80,9 +80,9 @@ def state_since(status: FleetStatus, state: StreamState) -> int | None:
         case StreamState.RUNNING:
             return _latest((*_steady(status), *_commanded(status)))
         case StreamState.STARTING:
-            # Some slot had no heartbeat for all of the time in which another one had.
-            known = [at_us for at_us in _steady(status) if at_us is not None]
-            return _latest((*([min(known)] if known else []), *_commanded(status)))
+            # Some slot had no heartbeat during the whole time in which another slot had one.
+            times = [at_us for at_us in _steady(status) if at_us is not None]
+            return _latest((*([min(times)] if times else []), *_commanded(status)))
         case StreamState.PAUSED if not status.is_to_pause:
             heard = [slot.heard_us for slot in status.slots if slot.heard_us is not None]
             return max(heard, default=None)
@@ -108,13 +108,13 @@ def _commanded(status: FleetStatus) -> list[int]:
 
 
 def _latest(times: Iterable[int | None]) -> int | None:
-    """Return the latest time; None if one is not known, or there is none."""
-    known: list[int] = []
+    """Return the latest time; None if one is unknown, or there is none."""
+    past: list[int] = []
     for at_us in times:
         if at_us is None:
             return None
-        known.append(at_us)
-    return max(known, default=None)
+        past.append(at_us)
+    return max(past, default=None)
 
 
 class Command(StrEnum):
@@ -134,13 +134,13 @@ class Command(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommandRule:
-    """Where a command is permitted."""
+    """The conditions under which a command is permitted."""
 
     states: frozenset[StreamState]
     needs_pause: bool = False
-    """Whether an operator's pause has to hold."""
+    """Whether an operator's pause must be in effect."""
     needs_readers: bool = False
-    """Whether workers have to be in the group, and no pause may hold."""
+    """Whether workers have to be in the group, and no pause may be in effect."""
     is_offline: bool = False
     """Whether it waits until all workers have left the group."""
 
@@ -162,7 +162,7 @@ COMMAND_RULES: Mapping[Command, CommandRule] = {
     Command.BACKFILL_CANCEL: CommandRule(_GOES_ON | {StreamState.FAILED_PERMANENTLY}),
     Command.REDRIVE: CommandRule(_GOES_ON | {StreamState.ENDED}, is_offline=True),
     Command.ACCEPT_GAP: CommandRule(frozenset({StreamState.FAILED_PERMANENTLY}), is_offline=True),
-    # It reads no state: a stream whose records cannot be decoded any more can only be removed.
+    # It does not depend on the state: a stream whose records cannot be decoded can only be removed.
     Command.RESET: CommandRule(_ALL, is_offline=True),
 }
 
@@ -179,7 +179,7 @@ _HINTS: Mapping[StreamState, str] = {
     ),
     StreamState.ENDED: "All of it is published; another stream needs another prefix, or a reset",
 }
-"""What to do where a command is refused."""
+"""The hint for each refused command."""
 
 _NOT_PAUSED = "No operator has paused it: tidegate-producer status says what it does"
 _NO_WORKER = "No operator has paused it, and no worker is in its group: start workers"

@@ -1,4 +1,4 @@
-"""The parts of a worker over the systems that it uses, for every command that runs one.
+"""The parts of a worker over the systems that it uses, for every command that runs a worker.
 
 Topics and schemas exist when `prepare` returns.
 """
@@ -57,32 +57,32 @@ from tidegate.schemas.tables import TableSchema
 _log = structlog.get_logger()
 
 _OF_SETTINGS = (OTHER_TIMESTAMPS_HINT, OTHER_ENVELOPE_HINT, RESERVED_HINT)
-"""Hints of errors that concern every change of a table, and no row: nothing is parked for them."""
+"""Hints of errors that affect every change of a table, not a row: nothing is parked for them."""
 
 _LISTING_US = 120_000_000
-"""Listing one folder of many files may take so long, in which a query of files is silent."""
+"""Listing one folder with many files may take this long, while a query of files is silent."""
 
 _Worker = TypeVar("_Worker", bound=Worker)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What `prepare` found and made; its methods connect it to a worker's ports."""
+    """The result of `prepare`; its methods connect it to a worker's ports."""
 
     environment: Environment
     identity: StreamIdentity
     limits: KafkaMessageLimits
     plain: Translator
-    """Knows the tables; translates without a look at sizes or at the catalogue."""
+    """Knows the tables; translates without checking sizes or the catalogue."""
     translator: TranslationPipeline
     """Without a filter and without parking."""
     topics: KafkaDataTopics
-    """Those of later tables, which `translator` finds."""
+    """Topics of later tables, which `translator` meets."""
     counts: dict[str, int]
-    """The number of topic partitions by which records are placed, for each topic but progress."""
+    """The number of topic partitions that places records, for each topic except progress."""
     progress_ids: dict[int, tuple[int, int]]
     dead_letter: str
-    """The dead-letter topic; empty if there is none, and none is needed."""
+    """The dead-letter topic; empty if there is none and none is needed."""
 
     @property
     def config(self) -> ProducerConfig:
@@ -170,14 +170,14 @@ class Parts:
         return open_root_slot(self.config, environment.registry, environment.kafka_options)
 
     def _decoder(self) -> ProgressDecoder:
-        """Return a decoder for the worker's loop, which asks whether a record is ready."""
+        """Return a decoder for the worker's loop, which checks whether a record is ready."""
         own_id = self.progress_ids[PROGRESS_VERSION][1]
         lookups = SchemaLookups(self.environment.registry.schema)
         return ProgressDecoder(lookups.schema, own_ids=[own_id], has_answer=lookups.has_answer)
 
 
 def prepare(environment: Environment) -> Parts:
-    """Create topics and schemas that are missing.
+    """Create missing topics and schemas.
 
     Raises ConfigError, UnreachableError and StreamChangedError: see `docs/reference/errors.md`.
     """
@@ -229,7 +229,7 @@ def prepare(environment: Environment) -> Parts:
 
 
 def make_registrar(environment: Environment) -> TableRegistrar:
-    """Return the registrar of tables as the settings say."""
+    """Return the registrar of tables for the settings."""
     config, form = environment.config, form_of_output(environment.config)
     return TableRegistrar(
         environment.topics,
@@ -264,15 +264,13 @@ def register_tables(environment: Environment, registrar: TableRegistrar) -> list
 def registered(
     registrar: TableRegistrar, tables: Iterable[TableSchema], *, parks: bool, has_begun: bool
 ) -> Iterator[TableEncoding]:
-    """Yield the encodings of tables; with `parks` without those whose values are refused for good.
+    """Yield the encodings of tables; with `parks` without tables whose values are never accepted.
 
-    Such a table stays unknown, as one that is created later: its first record registers it, or is
-    parked.  Raises as `TableRegistrar.register` does, for such a table too if its key is refused,
-    or if the reason is the setting `timestamps` or `envelope`, or the registry itself.
-
-    Of a stream that `has_begun` every table that is refused stays unknown: it has come or changed
-    since, and the others go on.  A column that cannot have a field waits for a record that shows
-    it.
+    Such a table stays unknown, like one that is created later: its first record registers it, or is
+    parked.  Raises as `TableRegistrar.register` does, also for such a table if its key is refused,
+    or if the reason is the setting `timestamps` or `envelope`, or the registry itself.  In a stream
+    that `has_begun` every refused table stays unknown: it was added or changed since, and the
+    others continue.  A column that cannot have a field waits for a record that shows it.
     """
     for table in tables:
         try:
@@ -295,9 +293,9 @@ def _register(registrar: TableRegistrar, table: TableSchema, *, has_begun: bool)
 def _identity(
     environment: Environment, registrar: TableRegistrar, encodings: list[TableEncoding]
 ) -> StreamIdentity:
-    """Create the topics that are missing; return what must never change.
+    """Create missing topics; return the properties that must never change.
 
-    Of a stream that has begun a topic that Kafka refuses is left out: it is that of a later table.
+    In a stream that has begun, a topic that Kafka refuses is left out: it belongs to a later table.
     Raises StreamChangedError for another identity than the recorded one.
     """
     config, recorded = environment.config, environment.recorded
@@ -342,7 +340,7 @@ def _identity(
 
 
 def require_topics(planned: Environment) -> None:
-    """Raise what `prepare` would raise because of the topics that exist, or that it would create.
+    """Raise the errors of `prepare` about topics that exist, or that it would create.
 
     `planned` creates nothing.
     """
@@ -361,7 +359,7 @@ def _ensure_data(environment: Environment, topics: Iterable[str]) -> dict[str, T
 
 
 def register_progress(environment: Environment) -> dict[int, tuple[int, int]]:
-    """Register what is missing; return the progress topic's ids of keys and values, by version."""
+    """Register missing schemas; return the progress topic's ids of keys and values, by version."""
     names, registry = environment.topics, environment.registry
     key, value = names.key_subject(names.progress), names.value_subject(names.progress)
     return {
@@ -374,10 +372,10 @@ def register_progress(environment: Environment) -> dict[int, tuple[int, int]]:
 
 
 class RecordedStart:
-    """The end of a search whose record was read before the worker started.
+    """The result of a search whose record was read before the worker started.
 
-    The record is committed and never changes.  Whether it belongs to the topic of today, and not to
-    a former topic of that name, is found out by the worker's comparison of topic ids.
+    The record is committed and never changes.  The worker's comparison of topic ids finds out
+    whether it belongs to the present topic, not to an earlier one of that name.
     """
 
     def __init__(self, record: ProgressRecord) -> None:

@@ -25,9 +25,9 @@ def retry(
     is_retriable: Callable[[KafkaError], bool] = lambda _error: True,
     before_retry: Callable[[KafkaError], None] = lambda _error: None,
 ) -> _Answer:
-    """Return what `call` returns; repeat it every tenth of a second while it fails, for a minute.
+    """Return the result of `call`; repeat it every tenth of a second while it fails, for a minute.
 
-    Raises the last KafkaException when the minute is over, and at once one that is not retriable.
+    Raises the last KafkaException when the minute is over, or at once if it is not retriable.
     Other exceptions are not retried.
     """
 
@@ -58,25 +58,25 @@ def retry(
 
 
 CALL_TIMEOUT_S = 5.0
-"""For one call; a retry follows."""
+"""The time-out of one call; a retry follows."""
 
 _Client = TypeVar("_Client")
 
 
 class RetryingClient(Generic[_Client]):
-    """A client that is made for the first call, and again when one fails; for one thread.
+    """A client that is created at the first call, and re-created after a failure; for one thread.
 
-    Again, because a client that saw a broker disconnect keeps the epochs of its leaders, which are
-    refused, and then finds no coordinator.
+    A client that saw a broker disconnect keeps the epochs of its leaders, which brokers then
+    reject, and finds no coordinator any more.
     """
 
     def __init__(self, make: Callable[[], _Client]) -> None:
-        """Make nothing yet; `make` raises ConfigError for options that Kafka refuses."""
+        """Create no client yet; `make` raises ConfigError for options that Kafka rejects."""
         self._make = make
         self._client: _Client | None = None
 
     def call(self, ask: Callable[[_Client], _Answer], message: str, **fields: Any) -> _Answer:
-        """Return what `ask` returns; retries every KafkaException for a minute.
+        """Return the result of `ask`; retries every KafkaException for a minute.
 
         Raises UnreachableError, with the message and the fields, when the minute is over, and
         ConfigError at once if an ACL is missing.
@@ -94,7 +94,7 @@ class RetryingClient(Generic[_Client]):
             raise UnreachableError(message, **fields, cause=str(error)) from error
 
     def close(self) -> None:
-        """Drop the client and its threads; the next call makes another one."""
+        """Drop the client and its threads; the next call creates another one."""
         self._client = None
 
     def _made(self) -> _Client:
@@ -103,7 +103,7 @@ class RetryingClient(Generic[_Client]):
         return self._client
 
     def _before_retry(self, error: KafkaError) -> None:
-        # An open transaction that may move an offset says nothing about the client.
+        # An open transaction that may move an offset is not a fault of the client.
         if error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
             self._client = None
 
@@ -112,7 +112,7 @@ class RetryingAdmin(RetryingClient[AdminClient]):
     """An admin client."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """Take the client's options; nothing is sent yet."""
+        """Start without a client; nothing is sent yet."""
         options = dict(config)
         super().__init__(lambda: make_client(AdminClient, options))
 
@@ -120,21 +120,21 @@ class RetryingAdmin(RetryingClient[AdminClient]):
 class SharedAdmin:
     """An admin client for several users of one thread; each may replace it for all of them.
 
-    A user that was left without an answer replaces the client that it asked, and no newer one.
+    A user that got no answer replaces the client that it asked, but not a newer one.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """Take the client's options; it is made when it is asked for."""
+        """Start without a client; the first use creates it."""
         self._config = dict(config)
         self._client: AdminClient | None = None
 
     def client(self) -> AdminClient:
-        """Return the client in use; raises UnreachableError where its login has no token."""
+        """Return the current client; raises UnreachableError if its login has no token."""
         self._client = self._client or make_client(AdminClient, self._config)
         return self._client
 
     def replace(self, client: AdminClient | None) -> None:
-        """Drop a client, unless another one has taken its place."""
+        """Drop a client, unless it has already been replaced."""
         if self._client is client:
             self._client = None
 
@@ -143,7 +143,7 @@ class CommittedOffsets:
     """The committed offsets of one group; for one thread."""
 
     def __init__(self, config: Mapping[str, Any], *, group: str) -> None:
-        """Take the options that all clients share; nothing is sent yet."""
+        """Start with the options that all clients share; nothing is sent yet."""
         self.group = group
         options = {
             **config,
@@ -160,9 +160,9 @@ class CommittedOffsets:
     def find(self, topic: str, topic_partition: int, message: str, **fields: Any) -> TopicPartition:
         """Return the place with its `offset`, negative if none is committed, and its `metadata`.
 
-        Waits for a minute while a transaction that would move it is open, or without an answer;
-        then raises UnreachableError with the message and the fields.  Raises ConfigError if an ACL
-        is missing.
+        Waits for up to a minute while a transaction that would move the offset is open, or no
+        answer comes; then raises UnreachableError with the message and the fields.  Raises
+        ConfigError if an ACL is missing.
         """
         place = TopicPartition(topic, topic_partition)
 
@@ -177,16 +177,16 @@ class CommittedOffsets:
     def write(self, place: TopicPartition, message: str, **fields: Any) -> None:
         """Commit the place's offset and metadata, for a group without members.
 
-        Raises what `find` raises.
+        Raises the errors of `find`.
         """
 
         def ask(client: Consumer) -> None:
-            (written,) = client.commit(offsets=[place], asynchronous=False)
-            if written.error is not None:
-                raise KafkaException(written.error)
+            (committed,) = client.commit(offsets=[place], asynchronous=False)
+            if committed.error is not None:
+                raise KafkaException(committed.error)
 
         self._client.call(ask, message, **fields)
 
     def close(self) -> None:
-        """Drop the client; the next call makes another one."""
+        """Drop the client; the next call creates another one."""
         self._client.close()

@@ -1,8 +1,8 @@
 """The topic with the requests for backfills: read by every worker, written by a command.
 
 It has one topic partition and is compacted.  It exists from the first request for a backfill on.
-All commands of a stream write with one transactional id, so only the one that was started last can
-commit, and what it has read since is all that was ever asked for.
+All commands of a stream write with one transactional id, so only the last started one can commit,
+and it has read all earlier requests.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _BATCH_MAX = 100
 _POLL_S = 0.5
 _METADATA_S = 10.0
 _LOOK_EVERY_S = 2.0
-"""How often a worker looks whether the topic has come about."""
+"""How often a worker checks whether the topic exists."""
 _PATIENCE_S = 30.0
 _CLOSE_S = 5.0
 
 
 class RequestFollower:
-    """Keeps `requests` as the topic has them, in its own thread, until it is closed."""
+    """Keeps `requests` equal to the topic, in its own thread, until it is closed."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class RequestFollower:
         self._is_closed = threading.Event()
         self._is_read = threading.Event()
         self._failure: TidegateError | None = None
-        """The first right that was denied."""
+        """The first denied right."""
         self._thread = threading.Thread(target=self._run, name="backfill-requests", daemon=True)
 
     def start(self) -> None:
-        """Read the topic; returns once it was read to its end, or is known not to exist.
+        """Read the topic; return once it was read to its end, or is known not to exist.
 
-        Raises ConfigError if the right to read it is missing, and UnreachableError if that does not
-        come about.
+        Raises ConfigError if the right to read it is missing, and UnreachableError if neither
+        happens in time.
         """
         self._thread.start()
         read = self._is_read.wait(_PATIENCE_S)
@@ -91,7 +91,7 @@ class RequestFollower:
             )
 
     def close(self) -> None:
-        """Stop reading; returns when the client is closed, after seconds at most."""
+        """Stop reading; returns when the client is closed, after at most some seconds."""
         self._is_closed.set()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
@@ -105,7 +105,7 @@ class RequestFollower:
             self._is_closed.wait(_LOOK_EVERY_S)
 
     def _note_error(self, error: KafkaError) -> None:
-        """Report what keeps this follower from reading; the client goes on trying."""
+        """Report the error that keeps this follower from reading; the client keeps trying."""
         failure = _failure(self._topic, error)
         if self._failure is None and is_denied(error) and not self._is_read.is_set():
             self._failure = failure
@@ -113,12 +113,12 @@ class RequestFollower:
         _log.warning("requests for backfills not read", cause=str(failure))
 
     def _follow(self) -> None:
-        """Follow the topic, once it exists, until the end of this follower."""
+        """Follow the topic, once it exists, until this follower is closed."""
         consumer = _consumer(self._topic, [], self._servers, self._group, self._options)
         try:
             while self._topic not in consumer.list_topics(timeout=_METADATA_S).topics:
                 self._is_read.set()
-                consumer.poll(0)  # hands over what the client has to say
+                consumer.poll(0)  # passes on the client's events
                 if self._is_closed.wait(_LOOK_EVERY_S):
                     return
             assign_beginnings(consumer, self._topic, [0])
@@ -133,9 +133,9 @@ class RequestFollower:
 def read_requests(
     topic: str, *, bootstrap_servers: str, group: str, options: Mapping[str, Any] | None = None
 ) -> TableRequests:
-    """Return what the topic says now; nothing if it does not exist.  `group` names the client.
+    """Return the requests in the topic; none if it does not exist.
 
-    Raises ConfigError or UnreachableError.
+    `group` names the client.  Raises ConfigError or UnreachableError.
     """
     requests = TableRequests()
     if topic not in list_topics(bootstrap_servers, options):
@@ -169,7 +169,7 @@ def write_request(
     group: str,
     options: Mapping[str, Any] | None = None,
 ) -> TableRequest:
-    """Write the request that `prepare` makes of all requests; return it once it is committed.
+    """Write the request that `prepare` makes from all requests; return it once it is committed.
 
     `prepare` is called once no other command can commit any more; nothing is written if it raises.
     `group` names the client that reads.  Raises CommandNotWritten, ConfigError or UnreachableError.
@@ -191,8 +191,10 @@ def write_request(
         attempt = f"cannot begin with the transactional id {transactional_id}"
         cause = error.args[0]
         raise kafka_failure(cause, bootstrap_servers=bootstrap_servers, attempt=attempt) from error
-    known = read_requests(topic, bootstrap_servers=bootstrap_servers, group=group, options=options)
-    request = prepare(known)
+    requests = read_requests(
+        topic, bootstrap_servers=bootstrap_servers, group=group, options=options
+    )
+    request = prepare(requests)
     try:
         _commit(producer, topic, request)
     except KafkaException as error:
@@ -208,7 +210,7 @@ def write_request(
 
 
 def _commit(producer: Producer, topic: str, request: TableRequest) -> None:
-    """Commit a record; raises KafkaException where it is not known to be committed."""
+    """Commit a record; raises KafkaException if it is not known to be committed."""
     failed: list[KafkaError] = []
     producer.begin_transaction()
     producer.produce(
@@ -243,9 +245,9 @@ def _failure(topic: str, error: KafkaError) -> TidegateError:
 def _take(
     messages: list[Message], requests: TableRequests, note: Callable[[KafkaError], None]
 ) -> bool:
-    """Take records, and hand errors to `note`; return whether the topic's end was reached.
+    """Add records, and pass errors to `note`; return whether the topic's end was reached.
 
-    Raises UnreachableError where the log lacks what is to be read next: reading has to begin again.
+    Raises UnreachableError if the log lacks the next offset: reading has to begin again.
     """
     is_at_end = False
     for message in messages:

@@ -1,7 +1,7 @@
-"""Reads the dead-letter topic of one stream: parked changes, and which of them were put back.
+"""Reads the dead-letter topic of one stream: parked changes, and markers of changes put back.
 
-Only committed records, from the topic's beginning to the end that it has at the first look.  A
-transaction that is still open below that end is waited for: it ends by itself, by its time-out.
+Only committed records, from the topic's beginning to its end at the first look.  A transaction that
+is still open below that end is awaited: it ends by its time-out at the latest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FORMS = (FORM_EVENT, FORM_MESSAGE, FORM_RECORD, FORM_REDRIVEN)
 
 
 class KafkaDeadLetters:
-    """One dead-letter topic; each `read` begins again.  For one thread."""
+    """One dead-letter topic; each `read` starts from the beginning.  For one thread."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class KafkaDeadLetters:
     ) -> None:
         """Prepare; `group` only names the client.
 
-        `patience_s` is how long reading may stand still, which is longer than a transaction that
-        was left open lasts.
+        `patience_s` is how long a read may make no progress; it exceeds the life of an abandoned
+        transaction.
         """
         self._topic = topic
         self._numbers = range(topic_partitions)
@@ -69,9 +69,9 @@ class KafkaDeadLetters:
     def read(self) -> Iterator[DeadLetter | None]:
         """Yield every committed record in the order of its topic partition.
 
-        Yields None when nothing came for a moment, so that the caller is not blocked for longer.
-        Raises ConfigError if Kafka denies access, UnreachableError if reading stands still, and
-        SchemaError for a record that is not a dead letter.
+        Yields None if nothing came for a moment, so that the caller is not blocked for longer.
+        Raises ConfigError if Kafka denies access, UnreachableError if reading makes no progress,
+        and SchemaError for a record that is not a dead letter.
         """
         ends = self._ends()
         left = {number for number, end in ends.items() if end > 0}
@@ -112,7 +112,7 @@ class KafkaDeadLetters:
             consumer.close()
 
     def _ends(self) -> dict[int, int]:
-        """Return the end of each topic partition, records of open transactions included."""
+        """Return the end of each topic partition, including records of open transactions."""
         places = {
             TopicPartition(self._topic, number): OffsetSpec.latest() for number in self._numbers
         }
@@ -130,7 +130,7 @@ class KafkaDeadLetters:
         return self._admin.call(ask, "cannot find the dead-letter topic's end", topic=self._topic)
 
     def _raise_denied(self, error: KafkaError) -> None:
-        """Raise ConfigError for a missing right; any other error is retried by the client.
+        """Raise ConfigError for a missing right; the client retries any other error.
 
         The client looks for the coordinator of a group that it does not need.
         """
@@ -139,13 +139,13 @@ class KafkaDeadLetters:
 
 
 def _written_us(message: Message) -> int | None:
-    """Return when a record was written; None if it does not say it."""
+    """Return when a record was written; None if its timestamp is missing."""
     kind, at_ms = message.timestamp()
     return None if kind == TIMESTAMP_NOT_AVAILABLE else at_ms * US_PER_MS
 
 
 def parked_change(message: Message) -> ParkedChange:
-    """Return what a dead-letter record says; raises SchemaError for another record."""
+    """Parse a dead-letter record; raises SchemaError for any other record."""
     headers: list[tuple[str, Any]] = list(message.headers() or ())  # type: ignore[arg-type]  # no dict is received
     contents = [content or b"" for _, content in headers]
     if tuple(name for name, _ in headers) != HEADERS_PARKED:

@@ -1,6 +1,6 @@
-"""The delivery reports of one transaction, and the messages that were refused.
+"""The delivery reports of one transaction, and the rejected messages.
 
-Classifies refused messages and decides nothing: what follows is the core's decision.
+Classifies rejected messages; the core decides what follows.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _KEY_BYTES_SHOWN = 80
 
 
 def fault_of(error: KafkaError) -> DeliveryFault:
-    """Return whether a message that was refused with this error may pass later."""
+    """Return whether a message that was rejected with this error may pass later."""
     return _FAULTS.get(error.code(), DeliveryFault.TRANSIENT)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedMessage:
-    """A message that failed; `records` are those that it was produced with."""
+    """A failed message; `records` are the records that it was produced with."""
 
     error: KafkaError
     slot: int
@@ -49,12 +49,12 @@ class RefusedMessage:
 
     @property
     def weight(self) -> tuple[bool, int]:
-        """What a lasting fault, and then its size, makes of its importance."""
+        """Importance of the failure: a permanent fault first, then the size."""
         lasts = fault_of(self.error) is not DeliveryFault.TRANSIENT
         return lasts, len(self.key) + len(self.value)
 
     def failure(self) -> DeliveryFailure:
-        """Return what the core gets; a report lacks headers, so the record is looked up."""
+        """Return the failure for the core; a report lacks headers, so the record is looked up."""
         size_bytes, commit_timestamp_us = batch_bytes(self.key, self.value), None
         for record in self.records:
             changes: list[ChangeMessage | ParkedChange] = [*record.messages, *record.parked]
@@ -77,9 +77,9 @@ class RefusedMessage:
 
 
 class Refusals:
-    """For each topic the message that matters most: with a lasting fault, then the largest.
+    """The most important failed message of each topic: a permanent fault first, then the largest.
 
-    A batch is refused as a whole, and its largest message is the likely cause.
+    A batch is rejected as a whole, and its largest message is the likely cause.
     """
 
     def __init__(self) -> None:
@@ -87,19 +87,19 @@ class Refusals:
         self._by_topic: dict[str, RefusedMessage] = {}
 
     def add(self, refused: RefusedMessage) -> None:
-        """Note a message that failed."""
-        known = self._by_topic.get(refused.topic)
-        if known is None or refused.weight > known.weight:
+        """Add a failed message."""
+        former = self._by_topic.get(refused.topic)
+        if former is None or refused.weight > former.weight:
             self._by_topic[refused.topic] = refused
 
     def failure(self) -> DeliveryFailure | None:
-        """Return the message that matters most over all topics; None if none failed."""
+        """Return the most important failed message of all topics; None if none failed."""
         if not self._by_topic:
             return None
         return max(self._by_topic.values(), key=lambda refused: refused.weight).failure()
 
     def failures(self) -> dict[str, DeliveryFailure]:
-        """Return the message that matters most, by topic."""
+        """Return the most important failed message, by topic."""
         return {topic: refused.failure() for topic, refused in self._by_topic.items()}
 
 
@@ -110,14 +110,14 @@ _FAILURES_MAX = 10
 
 
 class DeliveryReports:
-    """The offsets that a slot's messages and snapshots got, and what failed."""
+    """The offsets of a slot's messages and snapshots, and the failures."""
 
     def __init__(self) -> None:
         """Start with nothing reported."""
         self.failures: deque[str] = deque(maxlen=_FAILURES_MAX)
         self.refusals = Refusals()
         self.snapshots: dict[int, int] = {}
-        """The offset of each slot's snapshot, which is that of its chunk 0."""
+        """The offset of each slot's snapshot: the offset of its chunk 0."""
         self._last_offsets: dict[int, dict[tuple[str, int], int]] = {}
 
     @property
@@ -129,7 +129,7 @@ class DeliveryReports:
         }
 
     def of_changes(self, slot: int, records: Sequence[PublishableRecord] = ()) -> Callback:
-        """Return the callback for messages, of these records, that count in this slot's vector."""
+        """Return the callback for messages of these records, which count in this slot's vector."""
         last_offsets = self._last_offsets.setdefault(slot, {})
 
         def on_report(error: KafkaError | None, report: Message) -> None:
@@ -142,7 +142,7 @@ class DeliveryReports:
         return on_report
 
     def of_parked(self, slot: int, records: Sequence[PublishableRecord]) -> Callback:
-        """Return the callback for the parked changes of these records, which no vector counts."""
+        """Return the callback for the parked changes of these records, which count in no vector."""
 
         def on_report(error: KafkaError | None, report: Message) -> None:
             self._place_of(error, report, slot, records)
@@ -164,7 +164,7 @@ class DeliveryReports:
         return on_report
 
     def refuse(self, refused: RefusedMessage) -> None:
-        """Note a message that failed."""
+        """Add a failed message."""
         self.failures.append(f"{refused.topic}: {refused.error.str()}")
         self.refusals.add(refused)
 

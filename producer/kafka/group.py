@@ -17,19 +17,17 @@ from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, CommittedOffsets, Retr
 from tidegate.program.calls import CallHangs, call_bounded
 
 _UUID_SUFFIX = re.compile("-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-"""What the broker adds to a static member's name to make a member id of it."""
+"""The suffix that the broker adds to a static member's name to make a member id."""
 
 warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
 
 
 def describe_group(client: AdminClient, group: str) -> GroupMetadata | None:
-    """Return the group's state and members, or None if no broker knows it; blocks for 5 s at most.
+    """Return the group's state and members; None if no broker knows it; blocks for at most 5 s.
 
-    By librdkafka's former request.  The present one (`describe_consumer_groups`), like every
-    request of an admin client that goes to a coordinator, ends the process when the coordinator
-    disconnects at the wrong moment: librdkafka's issue 4605, in 2.16 still.
-
-    Raises KafkaException.
+    Uses librdkafka's older request.  The new one (`describe_consumer_groups`), like every request
+    of an admin client to a coordinator, ends the process if the coordinator disconnects at the
+    wrong moment: librdkafka's issue 4605, still present in 2.16.  Raises KafkaException.
     """
     metadata = next(iter(client.list_groups(group, CALL_TIMEOUT_S)), None)
     if metadata is not None and metadata.error is not None:
@@ -38,15 +36,15 @@ def describe_group(client: AdminClient, group: str) -> GroupMetadata | None:
 
 
 def member_name(member_id: str) -> str:
-    """Return the name of a static member, which is its worker's; of another one, its client id."""
+    """Return the name of a static member (its worker's), or the client id of another member."""
     return _UUID_SUFFIX.sub("", member_id)
 
 
 def group_members(admin: RetryingAdmin, group: str) -> list[str]:
-    """Return the worker names of the group's members, sorted; empty for a group without any.
+    """Return the worker names of the group's members, sorted; empty for a group without members.
 
-    A worker that has ended is a member until its session time-out.  Blocks for a minute at most;
-    raises what `RetryingAdmin.call` raises.
+    A worker that has ended is a member until its session time-out.  Blocks for at most a minute;
+    raises the errors of `RetryingAdmin.call`.
     """
 
     def ask(client: AdminClient) -> list[str]:
@@ -66,17 +64,17 @@ _UNUSED_OFFSET = 0
 class NameClaim:
     """One process's claim to a worker's name; `process` is unique to the process.
 
-    The offset is that of topic partition 0 of `topic`, which must exist.
+    The offset belongs to topic partition 0 of `topic`, which must exist.
     """
 
     def __init__(self, claims: CommittedOffsets, *, topic: str, process: str) -> None:
-        """Take the offsets of the name's own group, which is the register."""
+        """Start with the offsets of the name's group, in which claims are committed."""
         self._claims = claims
         self._topic = topic
         self._process = process
 
     def claim(self) -> None:
-        """Write the claim, over that of any predecessor; raises UnreachableError."""
+        """Write the claim over any earlier one; raises UnreachableError."""
         place = TopicPartition(self._topic, 0, _UNUSED_OFFSET, self._process)
         self._claims.write(place, "cannot claim the worker's name", name=self._claims.group)
 
@@ -99,17 +97,17 @@ _log = structlog.get_logger()
 
 
 def leave_group(consumer: Consumer) -> None:
-    """Give up what is assigned, which calls the client's callbacks, leave, and close the client.
+    """Revoke all assigned slots, which calls the client's callbacks, leave, and close the client.
 
-    A client that keeps what it owns, or does not close, is left behind: the group drops it after
-    its session time-out.  Raises what the callbacks raise.
+    A client that keeps what it owns, or does not close, is abandoned: the group drops it after its
+    session time-out.  Raises the errors of the callbacks.
     """
     give_up_at = time.monotonic() + _UNASSIGN_S
     leave_until = time.monotonic() + _LEAVE_S
     try:
         try:
             consumer.unsubscribe()
-        except KafkaException:  # a fenced client refuses this, and owns nothing
+        except KafkaException:  # a fenced client rejects this, and owns nothing
             leave_until = 0.0
         quiet_polls = 0
         while quiet_polls < _QUIET_POLLS:
@@ -128,17 +126,17 @@ def leave_group(consumer: Consumer) -> None:
 
 
 def keep_place(clients: list[Consumer]) -> None:
-    """Drop the only references to clients, whose places the group keeps until their sessions end.
+    """Drop the only references to clients; the group keeps their places until their sessions end.
 
-    On another thread: ending a client that hangs may hang too.  The clients' callbacks may
+    On another thread, because ending a client that hangs may hang too.  The clients' callbacks may
     still be called there.
     """
     threading.Thread(target=_drop, args=(clients,), name="kafka-discard", daemon=True).start()
 
 
 def _drop(clients: list[Consumer]) -> None:
-    """Hand over what is due and drop the clients; no variable may refer to one."""
-    with suppress(KafkaException, RuntimeError):  # the second of a client that is closed already
+    """Run due callbacks and drop the clients; no variable may refer to one."""
+    with suppress(KafkaException, RuntimeError):  # the second close of a client
         for place in range(len(clients)):
             for _ in range(_QUIET_POLLS):
                 clients[place].consume(_BATCH_MAX, _POLL_S)

@@ -1,4 +1,4 @@
-"""The consumer group over the progress topic: which slots a worker owns, and what is in them.
+"""The consumer group over the progress topic: the slots of a worker, and their records.
 
 Rebalances call a listener in the middle of `poll`; a revocation returns to the group only when the
 listener has released the slots.  Reading is `read_committed`, from each slot's fence offset.
@@ -52,7 +52,7 @@ _FATAL_ERRORS = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF0
 _EVENTS_OF_OTHER_CLIENTS = (
     RootSlotRead | FleetRead | ProgressReadLost | AccessDenied | ReadInterrupted
 )
-"""What other clients than the group's have read, and most of it is returned once."""
+"""Events from other clients than the group's; most of them are returned once."""
 _log = structlog.get_logger()
 
 
@@ -74,10 +74,11 @@ class KafkaMembership:
         open_follower: Callable[[str, bool], ProgressFollower] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare; `start` joins the group.  `data_topics` are described as well as `topic`.
+        """Prepare; `start` joins the group.
 
-        `RootSlotRead`, without which a worker starts no query, comes from `root_slot`, which the
-        caller closes; `open_follower` starts to read all slots of an epoch.
+        `data_topics` are described as well as `topic`.  `RootSlotRead`, without which a worker
+        starts no query, comes from `root_slot`, which the caller closes; `open_follower` starts
+        reading all slots of an epoch.
         """
         # Distinguishes two processes of one name.
         client_id = f"{worker}-{uuid.uuid4().hex[:12]}"
@@ -100,12 +101,12 @@ class KafkaMembership:
         self._topic_monitor = TopicMonitor(shared, progress=topic, data=data_topics)
         self._config = {
             "bootstrap.servers": bootstrap_servers,
-            # The client refuses less than its session; otherwise it is the client's default.
+            # The client rejects less than its session; otherwise it is the client's default.
             "max.poll.interval.ms": max(session_timeout_ms, _MAX_POLL_INTERVAL_MS),
             **(options or {}),
             "client.id": client_id,
             "group.id": group,
-            # Static: a worker that comes back under its name gets its slots back at once.
+            # Static: a worker that restarts under its name gets its slots back at once.
             "group.instance.id": worker,
             "session.timeout.ms": session_timeout_ms,
             "heartbeat.interval.ms": min(max(session_timeout_ms // 5, 200), _HEARTBEAT_MAX_MS),
@@ -113,22 +114,23 @@ class KafkaMembership:
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            # An offset that is not in the log is for the core to judge, never a reason to go back.
+            # The core decides about an offset that is not in the log; the client must never reset
+            # it.
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 100,
         }
         self._consumer = make_client(Consumer, self._config)
         self._assigned: set[int] = set()
         self._starting: dict[int, TopicPartition] = {}
-        """Slots that are being assigned, and where reading them starts."""
+        """Slots that are being assigned, with the offsets where reading starts."""
         self._seeking: dict[int, TopicPartition] = {}
-        """Slots that must be read from elsewhere; what is read of them before that is ignored."""
+        """Slots to read from another offset; records read before the seek are ignored."""
         self._must_replace = False
-        """Whether the next poll joins with a new client, without an error of the present one."""
+        """Whether the next poll joins with a new client although the present one has no error."""
         self._incarnations: dict[int, int] = {}
         """Slot -> the incarnation that reads it now."""
         self._announcements_only: dict[int, int] = {}
-        """Slot -> the incarnation that wants no other records any more."""
+        """Slot -> the incarnation that reads only announcements from now on."""
 
     def start(self) -> None:
         """Claim the worker's name and join the group; raises UnreachableError."""
@@ -136,7 +138,7 @@ class KafkaMembership:
         self._join()
 
     def close(self, *, leaves_group: bool = False) -> None:
-        """End the membership, with the place in the group or, if it is to leave, without it.
+        """End the membership; the place in the group is kept or, if the worker leaves, given up.
 
         When it leaves, the listener is called for slots that are still assigned.
         """
@@ -151,10 +153,10 @@ class KafkaMembership:
             self._follower.close()
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return what own slots and group brought; rebalances happen inside.
+        """Return the events of own slots and the group; rebalances happen inside.
 
-        Raises ProducerError if another process took this worker's name, UnreachableError if that
-        or the schema of a record cannot be found out, and SchemaError for a record that cannot be
+        Raises ProducerError if another process took this worker's name, UnreachableError if that or
+        the schema of a record cannot be found out, and SchemaError for a record that cannot be
         decoded.
         """
         if self._must_replace:
@@ -180,7 +182,7 @@ class KafkaMembership:
             if event is None:
                 continue
             if events and _goes_on(event, events[-1]):
-                events.pop()  # most of what a worker reads is its own, and not wanted
+                events.pop()  # most records that a worker reads are its own, and not needed
             events.append(event)
         return events
 
@@ -192,7 +194,7 @@ class KafkaMembership:
         return metadata
 
     def recover(self, slot: int, incarnation: int) -> SlotRecoveryStarted:
-        """Read a slot from its fence offset on; return its end, open transactions included."""
+        """Read a slot from its fence offset on; return its end, including open transactions."""
         fence = self._recovery.fence_offset(slot)
         place = TopicPartition(self._topic, slot, _OFFSET_BEGINNING if fence is None else fence)
         self._incarnations[slot] = incarnation
@@ -205,7 +207,7 @@ class KafkaMembership:
         return SlotRecoveryStarted(slot, incarnation, committed_offset=fence, end_offset=end)
 
     def read_announcements(self, slot: int, incarnation: int) -> None:
-        """Return only the announcements of an own slot from now on; the rest is not decoded."""
+        """Return only the announcements of an own slot from now on; skip other records."""
         self._announcements_only[slot] = incarnation
 
     def rejoin(self) -> None:
@@ -227,14 +229,15 @@ class KafkaMembership:
             self._follower = self._open_follower(epoch, with_moves)
 
     def await_sources(self, sources: Sequence[tuple[str, int]]) -> None:
-        """Name what has been published in a `FleetRead`."""
+        """Report in a `FleetRead` when the given sources have published."""
         if self._follower is not None:
             self._follower.progress.await_sources(sources)
 
     def replace_client(self) -> None:
         """Let the next poll join with a new client.
 
-        Not at once: its callback for lost slots belongs into a poll, as that of a rebalance.
+        Not at once, because its callback for lost slots must run inside a poll, like that of a
+        rebalance.
         """
         self._must_replace = True
 
@@ -243,7 +246,7 @@ class KafkaMembership:
         return self._name.has_successor()
 
     def _close_rarely_used(self) -> None:
-        """Drop the clients of look-ups, with four threads or more each.
+        """Close the clients of look-ups, with four threads or more each.
 
         Between two polls, so that one client serves all slots of a rebalance.
         """
@@ -269,7 +272,7 @@ class KafkaMembership:
         is_wanted = self._announcements_only.get(slot) != incarnation or (
             key is not None and is_announcement_key(unframe(key)[1])
         )
-        if value is None or not is_wanted:  # without a value it removes an earlier one
+        if value is None or not is_wanted:  # without a value it removes an earlier record
             return SlotPositionAdvanced(slot, incarnation, offset + 1)
         if not self._decoder.is_ready(value):
             # The group has to be polled meanwhile, so the slot is read again from here.
@@ -278,21 +281,19 @@ class KafkaMembership:
         return ProgressRead(slot, incarnation, offset, self._decoder.decode(value))
 
     def _failure_of(self, error: KafkaError, topic: str) -> AccessDenied | ReadInterrupted:
-        """Classify an error; whether an unknown topic is gone is for its description to say."""
+        """Classify an error; the topics' description decides whether an unknown topic is gone."""
         is_of_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
         resource = f"group {self._group}" if is_of_group else f"topic {topic}"
         kind = AccessDenied if is_denied(error) else ReadInterrupted
         return kind(resource, error.str())
 
     def _seek(self) -> None:
-        """Seek in the slots that must be read from elsewhere; what is refused is retried later.
+        """Seek in the slots that must be read from another offset; rejected seeks are retried.
 
-        A client that found an offset out of range reads that slot no more and refuses every seek in
-        it: `poll` replaces it then, with which reading begins at the new place.
-
-        By seeking, not by assigning again: an assignment outside of the rebalance callback comes
-        between the client and a rebalance that it has not delivered yet, after which the client
-        joined no group any more.
+        A client that found an offset out of range no longer reads that slot and rejects every seek
+        in it: then `poll` replaces it, and reading begins at the new offset.  By seeking, not by
+        assigning again: an assignment outside of the rebalance callback interferes with a rebalance
+        that the client has not delivered yet, after which the client no longer joined the group.
         """
         for slot, place in list(self._seeking.items()):
             if slot in self._assigned:
@@ -316,9 +317,9 @@ class KafkaMembership:
         """Join the group with a new client, unless another process took this worker's name.
 
         A group that forms again after its broker was down for longer than the session time-out
-        fences its own static members: the client retries its join, and the second one counts as
-        another process.  The client treats that as fatal and never polls again.  Or it never joins
-        again, without an error (`core.group_watch`).
+        fences its own static members: the client retries its join, and the second attempt counts as
+        another process.  The client treats that as fatal and never polls again.  Or it never
+        rejoins, without an error (`core.group_watch`).
         """
         self._must_replace = False
         if self.has_successor():
@@ -331,21 +332,21 @@ class KafkaMembership:
         lost, self._assigned = tuple(sorted(self._assigned)), set()
         self._seeking.clear()
         self._listener.slots_lost(lost)
-        # On its own thread: a client that is stuck may take long.
+        # On its own thread: a client that hangs may take long.
         threading.Thread(
             target=leave_group, args=(former,), name="kafka-discard", daemon=True
         ).start()
         self._join()
 
     def _is_current(self, consumer: Consumer) -> bool:
-        """Whether a callback is of the client in use; there is none after `close`."""
+        """Whether a callback belongs to the current client; there is none after `close`."""
         return getattr(self, "_consumer", None) is consumer
 
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         if not self._is_current(consumer):
             return
         slots = tuple(sorted(place.partition for place in places))
-        for slot in slots:  # where its former incarnation was to be read from
+        for slot in slots:  # where its earlier incarnation was to be read from
             self._seeking.pop(slot, None)
         self._starting = {
             slot: TopicPartition(self._topic, slot, _OFFSET_BEGINNING) for slot in slots
@@ -369,7 +370,7 @@ class KafkaMembership:
         places: list[TopicPartition],
         notify: Callable[[tuple[int, ...]], None],
     ) -> None:
-        # The slots of a former consumer have been reported as lost already.
+        # The slots of an earlier consumer have already been reported as lost.
         if self._is_current(consumer):
             slots = tuple(sorted(place.partition for place in places))
             notify(slots)
@@ -378,7 +379,7 @@ class KafkaMembership:
 
 
 def _goes_on(event: Event, before: Event) -> bool:
-    """Whether an event says all that the one before it says; a step backwards is for the core."""
+    """Whether an event replaces the event before it; a step backwards is left to the core."""
     return (
         isinstance(event, SlotPositionAdvanced)
         and isinstance(before, SlotPositionAdvanced)
@@ -388,7 +389,7 @@ def _goes_on(event: Event, before: Event) -> bool:
 
 
 def _generation(metadata: bytes) -> int:
-    """Return the generation in the client's serialised group metadata; -1 if it holds none.
+    """Return the generation in the client's serialised group metadata; -1 if there is none.
 
     librdkafka writes `CGMDv2:`, the generation (4 bytes, in the machine's order), then the names.
     """

@@ -1,9 +1,9 @@
-"""The largest message that each topic takes, read from Kafka's configuration.
+"""The largest message that each topic accepts, read from Kafka's configuration.
 
-A limit is the smallest of three: the topic's `max.message.bytes` (where it has none of its own, the
-brokers' `message.max.bytes`), its `segment.bytes`, and the brokers' `socket.request.max.bytes`.
-What a principal may not describe, or a Kafka service does not say, has Kafka's default, with a log
-line.
+A limit is the smallest of three: the topic's `max.message.bytes` (or, if it has none, the brokers'
+`message.max.bytes`), its `segment.bytes`, and the brokers' `socket.request.max.bytes`.  For values
+that a principal may not describe, or a Kafka service does not report, Kafka's default is used, with
+a log line.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failu
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 PROGRESS_BYTES_MIN = 512 * 1024
-"""What the progress topic has to take: `docs/protocol.md`, 5.5."""
+"""The least limit of the progress topic: `docs/protocol.md`, 5.5."""
 
 _CALL_TIMEOUT_S = 10.0
 _REQUEST_OVERHEAD_BYTES = 16 * 1024
-"""What a produce request takes beside its one batch."""
+"""The bytes of a produce request in addition to its one batch."""
 _TOPIC_DEFAULTS = {"max.message.bytes": 1_048_588, "segment.bytes": 1 << 30}
 _BROKER_DEFAULTS = {"socket.request.max.bytes": 100 << 20}
 _log = structlog.get_logger()
 
 
 class KafkaMessageLimits:
-    """Limits of one worker's topics, as Kafka said last; port: `ports.MessageLimits`.
+    """The last read limits of one worker's topics; port: `ports.MessageLimits`.
 
     Any thread may use it.
     """
@@ -53,36 +53,36 @@ class KafkaMessageLimits:
         self._is_noted = False
 
     def bytes_max(self, topic: str) -> int:
-        """Return a topic's limit; Kafka's default for a topic that is not known."""
+        """Return a topic's limit; Kafka's default for an unknown topic."""
         return self._limits.get(topic, _TOPIC_DEFAULTS["max.message.bytes"])
 
     @property
     def smallest(self) -> int:
-        """The limit of the topic that takes least."""
+        """The smallest limit of all topics."""
         return min(map(self.bytes_max, self._topics))
 
     @property
     def largest(self) -> int:
-        """The limit of the topic that takes most."""
+        """The largest limit of all topics."""
         return max(map(self.bytes_max, self._topics))
 
     def add(self, topic: str) -> None:
-        """Read the limits of one more topic, and of all others again; raises as `refresh`."""
+        """Read the limits of one more topic, and of all others again; raises as `refresh` does."""
         with self._lock:
             if topic not in self._topics:
                 self._topics = sorted([*self._topics, topic])
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the limits again; blocks for seconds at most.
+        """Read the limits again; blocks for at most some seconds.
 
-        Raises UnreachableError if no broker answers; what was known before holds on.
+        Raises UnreachableError if no broker answers; then the earlier limits stay in use.
         """
         with self._lock:
             self._limits = self._read()
 
     def require(self, topic: str, bytes_min: int) -> None:
-        """Raise ConfigError if a topic takes no message of `bytes_min`."""
+        """Raise ConfigError if a topic accepts no message of `bytes_min`."""
         if self.bytes_max(topic) < bytes_min:
             raise ConfigError(
                 f"topic {topic} takes messages of {self.bytes_max(topic)} bytes at most",
@@ -111,23 +111,23 @@ class KafkaMessageLimits:
     def _describe(
         self, admin: AdminClient, resources: list[ConfigResource], defaults: dict[str, int]
     ) -> dict[str, dict[str, int]]:
-        """Return, of each resource, the values that `defaults` names."""
+        """Return the values of each resource that `defaults` names."""
         values: dict[str, dict[str, int]] = {}
         for resource, answer in admin.describe_configs(
             resources, request_timeout=_CALL_TIMEOUT_S
         ).items():
-            known = dict(defaults)
+            limits = dict(defaults)
             try:
                 entries = answer.result()
             except KafkaException as error:
                 self._accept_or_raise(error, str(resource.name))
             else:
-                known = self._numbers(entries, defaults, str(resource.name))
-            values[str(resource.name)] = {**defaults, **known}
+                limits = self._numbers(entries, defaults, str(resource.name))
+            values[str(resource.name)] = {**defaults, **limits}
         return values
 
     def _numbers(
-        self, entries: Mapping[str, Any], defaults: Iterable[str], of: str
+        self, entries: Mapping[str, Any], defaults: Iterable[str], name_of_resource: str
     ) -> dict[str, int]:
         """Return the named entries that are numbers; some services answer with null values."""
         limits: dict[str, int] = {}
@@ -136,22 +136,22 @@ class KafkaMessageLimits:
             try:
                 limits[name] = int(value or "")
             except ValueError:
-                self._note_unknown(of, cause=f"{name} is {value!r}")
+                self._note_unknown(name_of_resource, cause=f"{name} is {value!r}")
         return limits
 
     def _accept_or_raise(self, error: KafkaException, name: str) -> None:
-        """Accept that a configuration cannot be described: its defaults are used."""
+        """Use the defaults for a configuration that cannot be described; raise other errors."""
         reason: KafkaError = error.args[0]
         is_missing = reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         if not (is_denied(reason) or is_unsupported(reason) or is_missing):
             raise self._failure(error) from error
         self._note_unknown(name, cause=reason.str())
 
-    def _note_unknown(self, of: str, *, cause: str) -> None:
+    def _note_unknown(self, resource: str, *, cause: str) -> None:
         """Log once that a default is used."""
         if not self._is_noted:
             self._is_noted = True
-            _log.warning("message limits unknown", of=of, cause=cause)
+            _log.warning("message limits unknown", of=resource, cause=cause)
 
     def _failure(self, error: KafkaException) -> ConfigError | UnreachableError:
         return kafka_failure(

@@ -1,7 +1,7 @@
-"""Descriptions of the consumer group and of the topics, asked for without waiting.
+"""Descriptions of the consumer group and of the topics, requested without blocking.
 
-An answer that is late is dropped: it may describe the group as it was before this process was
-suspended, and a process that has been replaced meanwhile must not take its name back.
+A late answer is dropped: it may describe the group before this process was suspended, and a process
+that has been replaced since must not take its name back.
 """
 
 from __future__ import annotations
@@ -31,37 +31,38 @@ class GroupMonitor:
     """Delivers a description of one consumer group every ten seconds; for one thread."""
 
     def __init__(self, admin: SharedAdmin, *, group: str, worker: str, client_id: str) -> None:
-        """Prepare; `client_id` is that of this worker's consumer."""
+        """Prepare; `client_id` identifies this worker's consumer."""
         self._admin = admin
         self._group = group
         self._worker = worker
         self._client_id = client_id
-        self._asked: AdminClient | None = None
+        self._asked_client: AdminClient | None = None
         self._answer: Future[GroupMetadata | None] | None = None
         self._asked_us: int | None = None
 
     def poll(self, now_us: int) -> GroupDescribed | None:
-        """Return a description that arrived, or ask for one if it is time; never blocks.
+        """Return a description that arrived, or request one if it is due; never blocks.
 
-        `now_us` is of any monotonic clock.  The first question comes one interval after the first
-        call, since joining takes a moment.
+        `now_us` is of any monotonic clock.  The first request is one interval after the first call,
+        because joining takes a moment.
         """
         if self._asked_us is None:
             self._asked_us = now_us
         age_us = now_us - self._asked_us
         if self._answer is not None and (self._answer.done() or age_us >= _AGE_MAX_US):
             answer, self._answer = self._answer, None
-            asked, self._asked = self._asked, None  # another user may drop it meanwhile
+            # Another user of the client may drop it meanwhile.
+            client, self._asked_client = self._asked_client, None
             if age_us < _AGE_MAX_US:
-                return self._described(answer, asked)
-            self._admin.replace(asked)  # longer than its own time-out: it may be stuck
+                return self._described(answer, client)
+            self._admin.replace(client)  # longer than its own time-out: it may hang
         if self._answer is None and age_us >= _INTERVAL_US:
             self._asked_us = now_us
             self._answer = self._ask()
         return None
 
     def _ask(self) -> Future[GroupMetadata | None]:
-        admin = self._asked = self._admin.client()
+        admin = self._asked_client = self._admin.client()
         answer: Future[GroupMetadata | None] = Future()
 
         def ask() -> None:
@@ -74,39 +75,39 @@ class GroupMonitor:
         return answer
 
     def _described(
-        self, answer: Future[GroupMetadata | None], asked: AdminClient | None
+        self, answer: Future[GroupMetadata | None], client: AdminClient | None
     ) -> GroupDescribed | None:
         try:
             group: Any = answer.result()  # its fields have no types
         except KafkaException as error:
             _log.debug("group description failed", reason=str(error))
             # A client that saw a broker disconnect may never answer again.
-            self._admin.replace(asked)
+            self._admin.replace(client)
             return None
         if group is None:
-            return None  # its coordinator is just moving
+            return None  # its coordinator is being moved
         members = {member_name(member.id): member for member in group.members}
-        own = members.get(self._worker)
+        own_member = members.get(self._worker)
         return GroupDescribed(
             is_stable=group.state == "Stable",
-            is_member=own is not None and own.client_id == self._client_id,
+            is_member=own_member is not None and own_member.client_id == self._client_id,
             assignments={name: _assigned(member.assignment) for name, member in members.items()},
         )
 
 
 def _assigned(assignment: bytes) -> frozenset[int]:
-    """Return the topic partitions of an assignment: Kafka's `ConsumerProtocolAssignment`."""
+    """Return the topic partitions of an assignment (Kafka's `ConsumerProtocolAssignment`)."""
     slots: set[int] = set()
     if not assignment:
         return frozenset(slots)  # during a rebalance
     _, topics = struct.unpack_from(">hi", assignment)
-    at = struct.calcsize(">hi")
+    start = struct.calcsize(">hi")
     for _ in range(topics):
-        (length,) = struct.unpack_from(">h", assignment, at)
-        at += 2 + length
-        (count,) = struct.unpack_from(">i", assignment, at)
-        slots.update(struct.unpack_from(f">{count}i", assignment, at + 4))
-        at += 4 + 4 * count
+        (length,) = struct.unpack_from(">h", assignment, start)
+        start += 2 + length
+        (count,) = struct.unpack_from(">i", assignment, start)
+        slots.update(struct.unpack_from(f">{count}i", assignment, start + 4))
+        start += 4 + 4 * count
     return frozenset(slots)
 
 
@@ -120,45 +121,45 @@ class TopicMonitor:
         """Prepare; nothing is sent yet."""
         self._admin = admin
         self._topics = [progress, *data]
-        self._asked: AdminClient | None = None
+        self._asked_client: AdminClient | None = None
         self._answers: Mapping[str, Future[TopicDescription]] = {}
         self._asked_us: int | None = None
         self._failed: dict[str, str] = {}
-        """Topic -> why its description failed last, as it was logged."""
+        """Topic -> the reason for its last failed description, as logged."""
 
     def add(self, topic: str) -> None:
-        """Describe one more data topic, from the next question on."""
+        """Describe one more data topic, from the next request on."""
         self._topics.append(topic)
 
     def poll(self, now_us: int) -> TopicsObserved | AccessDenied | None:
-        """Return a description, or ask for one if it is time; never blocks.
+        """Return a description, or request one if it is due; never blocks.
 
-        A data topic whose description failed is left out of it; without that of the progress topic
-        there is none.
-        `now_us` is of any monotonic clock.  The first question comes one interval after the first
-        call: the topics were compared when the worker started.
+        A data topic whose description failed is left out of it; if that of the progress topic
+        failed, there is none.  `now_us` is of any monotonic clock.  The first request is one
+        interval after the first call: the topics were compared when the worker started.
         """
         if self._asked_us is None:
             self._asked_us = now_us
         age_us = now_us - self._asked_us
         if self._answers and all(answer.done() for answer in self._answers.values()):
             answers, self._answers = self._answers, {}
-            asked, self._asked = self._asked, None  # another user may drop it meanwhile
+            # Another user of the client may drop it meanwhile.
+            client, self._asked_client = self._asked_client, None
             if age_us < _AGE_MAX_US:
-                return self._observed(answers, asked)
-            self._admin.replace(asked)  # as the module's text says
+                return self._observed(answers, client)
+            self._admin.replace(client)  # see the module's docstring
         if age_us >= _INTERVAL_US:
             if self._answers:
-                self._admin.replace(self._asked)
+                self._admin.replace(self._asked_client)
             self._asked_us = now_us
-            self._asked = self._admin.client()
-            self._answers = self._asked.describe_topics(
+            self._asked_client = self._admin.client()
+            self._answers = self._asked_client.describe_topics(
                 TopicCollection(self._topics), request_timeout=_TIMEOUT_S
             )
         return None
 
     def _observed(
-        self, answers: Mapping[str, Future[TopicDescription]], asked: AdminClient | None
+        self, answers: Mapping[str, Future[TopicDescription]], client: AdminClient | None
     ) -> TopicsObserved | AccessDenied | None:
         states: list[TopicState] = []
         failed: dict[str, str] = {}
@@ -183,11 +184,11 @@ class TopicMonitor:
         self._note_failed(failed)
         if failed:
             # A client that saw a broker disconnect may never answer.
-            self._admin.replace(asked)
+            self._admin.replace(client)
         return None if progress is None else TopicsObserved(progress, tuple(states))
 
     def _note_failed(self, failed: dict[str, str]) -> None:
-        """Log what failed, once for as long as it stays the same for a topic."""
+        """Log a failure, once while it stays the same for a topic."""
         for topic, reason in failed.items():
             if self._failed.get(topic) != reason:
                 _log.warning("topic description failed", topic=topic, reason=reason)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _BATCH_MAX = 200
-"""Records of one poll: decoding them takes some milliseconds of the caller's loop."""
+"""Records of one poll: decoding them blocks the caller's loop for some milliseconds."""
 
 
 class ProgressFollower:
@@ -46,7 +46,7 @@ class ProgressFollower:
         options: Mapping[str, Any] | None = None,
         on_record: Callable[[ProgressRecord], None] | None = None,
     ) -> None:
-        """Start to read; `group` only names the client.
+        """Start reading; `group` only names the client.
 
         `on_record` is called with each record, of any epoch.
         """
@@ -55,10 +55,10 @@ class ProgressFollower:
         self._topic = topic
         self._decoder = decoder
         self.has_failed = False
-        """Whether nothing more is read, because of what `poll` has returned."""
+        """Whether reading has ended with the error that `poll` returned."""
         self._held = HeldMessages()
         self._interruption: ReadInterrupted | None = None
-        """Met, and not returned yet."""
+        """An interruption that was not returned yet."""
         admin = SharedAdmin(admin_config(bootstrap_servers, options))
         self._ends = SlotEnds(admin, topic=topic, slots=slots)
         self._consumer = consume_from_beginning(
@@ -72,14 +72,14 @@ class ProgressFollower:
     def poll(
         self, now_us: int, timeout_s: float = 0.0
     ) -> FleetRead | AccessDenied | ProgressReadLost | ReadInterrupted | None:
-        """Return what was read since the last call, if it says anything new.
+        """Return the records read since the last call, if they contain anything new.
 
-        Waits for at most about `timeout_s`.  What contradicts the protocol, or cannot be decoded,
-        ends it: it is returned once as `ReadInterrupted`.  So does a slot that lacks what is to be
-        read next, as `ProgressReadLost`.  Any other error is returned after what was read beside
-        it, as `ReadInterrupted` without `has_failed`; the client goes on by itself.  Records wait
-        while the decoder does not know their schema.  Raises UnreachableError if the schema of a
-        record cannot be found out.
+        Waits for at most about `timeout_s`.  A record that contradicts the protocol, or cannot be
+        decoded, ends the reading: it is returned once as `ReadInterrupted`.  So does a slot that
+        lacks the next offset, as `ProgressReadLost`.  Any other error is returned after the records
+        read with it, as `ReadInterrupted` without `has_failed`; the client continues by itself.
+        Records wait while the decoder does not know their schema.  Raises UnreachableError if the
+        schema of a record cannot be found out.
         """
         if self.has_failed:
             return None

@@ -1,7 +1,7 @@
 """The transactional producer: publishes, fences, commits, reports outcomes.
 
-Delivery reports, not the queue, decide whether something is published: a report that failed or
-lacks an offset aborts the transaction.
+Delivery reports, not the queue, decide whether something is published: a failed report or one
+without an offset aborts the transaction.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _GROUP_ERRORS = (
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.UNKNOWN_MEMBER_ID,
 )
-"""What a fence is refused with while slots move; the producer itself is not at fault."""
+"""Errors that reject a fence while slots move; the producer itself is not at fault."""
 
 _CALL_TIMEOUT_S = 30.0
 _REPORT_POLL_S = 0.1
 _HANGS_AFTER_S = 10.0
 _BATCH_BYTES = 1_000_000
 _MESSAGE_BYTES_RANGE = (1_000, 1_000_000_000)
-"""What librdkafka accepts as `message.max.bytes`."""
+"""The range of `message.max.bytes` that librdkafka accepts."""
 
 
 class KafkaPublisher:
@@ -84,15 +84,15 @@ class KafkaPublisher:
         redrives: bool = False,
         tombstones: bool = False,
     ) -> None:
-        """Prepare; `start` connects.  Without `limits` the client's own defaults hold.
+        """Prepare; `start` connects.  Without `limits` the client's defaults apply.
 
         `topic_partitions` holds, for each data topic, the number that the epoch recorded: records
         are placed by it, whatever number the topic has now.  Topics of later tables may be added to
         it from outside, before their first record.  `progress_schema_ids` holds the ids of key and
         value for each version of the progress records.  `dead_letter` is the topic of parked
         changes, also one of `topic_partitions`; without it no change may be parked.  With
-        `redrives` every change gets the header of one that came back from there.  With `tombstones`
-        each DELETE in a data topic is followed by a record with its key and no value.
+        `redrives` every change gets the header of a redriven one.  With `tombstones` each DELETE in
+        a data topic is followed by a record with its key and no value.
         """
         self._config = {
             "bootstrap.servers": bootstrap_servers,
@@ -106,7 +106,8 @@ class KafkaPublisher:
             **(options or {}),
             "error_cb": self._on_error,
         }
-        # After its time-out the broker has ended the transaction.  One that puts changes back may
+        # After its time-out the broker has ended the transaction.  A redrive may hold so many
+        # changes that half a minute is not enough.
         # hold so many that half a minute is not enough.
         timeout_s = transaction_timeout_ms / 1_000
         self._patience_s = timeout_s if redrives else min(_CALL_TIMEOUT_S, timeout_s)
@@ -128,7 +129,7 @@ class KafkaPublisher:
         """Create a producer of the transactional id, which ends its predecessor's transaction.
 
         Raises UnreachableError if the broker does not answer within a minute, and ConfigError if it
-        denies access, or knows no transactions or none of this time-out.
+        denies access, or supports no transactions or not this time-out.
         """
         self._sizes = self._size_options()
         config = {**self._config, **self._sizes}
@@ -155,9 +156,10 @@ class KafkaPublisher:
     def begin(self, metadata: bytes | None) -> TransactionFailure | None:
         """Begin a transaction; `metadata` is the group's, None without a membership.
 
-        A producer that lost all brokers, or had an error of its own, is replaced first: the client
-        caches the group's coordinator, and after that broker was down it waits, in every fence, for
-        a connection that never comes.  So is one whose limits on sizes have changed.
+        A producer that lost all brokers, or had an error, is replaced first: the client caches the
+        group's coordinator, and after that broker was down it waits, in every fence, for a
+        connection that never comes.  A producer whose limits on sizes have changed is replaced as
+        well.
         """
         if metadata is None:
             return TransactionAborted("the worker is not a member of the group")
@@ -175,7 +177,7 @@ class KafkaPublisher:
         """Produce every message of the records, and their parked changes."""
         on_report = self._reports.of_changes(effect.slot, effect.records)
         produce, counts = self._open.produce, self._topic_partitions
-        more, tombstones = self._more_headers, self._tombstones
+        more_headers, tombstones = self._more_headers, self._tombstones
         for record in effect.records:
             for topic, key, value, order_key, mod, origin, _ in record.messages:
                 number = topic_partition_of(key, counts[topic])
@@ -183,7 +185,7 @@ class KafkaPublisher:
                     (HEADER_ORDER, order_key),
                     (HEADER_MOD, mod),
                     (HEADER_ORIGIN, origin),
-                    *more,
+                    *more_headers,
                 ]
                 try:
                     produce(topic, value, key, number, on_report, headers=headers)
@@ -234,9 +236,9 @@ class KafkaPublisher:
     def await_delivery(self) -> Delivered | TransactionFailure:
         """Wait for all delivery reports and return their offsets; a failed one ends the wait.
 
-        Not by `flush`: after a fatal error the client raises it in the middle of a flush and still
-        calls report callbacks while the exception is pending, which ends in a SystemError or worse.
-        `poll` returns at once.
+        Does not use `flush`: after a fatal error the client raises it in the middle of a flush and
+        still calls report callbacks while the exception is pending, which ends in a SystemError or
+        worse.  `poll` returns at once.
         """
         give_up_at = time.monotonic() + self._patience_s
         failures = self._reports.failures
@@ -251,7 +253,7 @@ class KafkaPublisher:
         return Delivered(self._reports.written, dict(self._reports.snapshots))
 
     def send_offsets(self, offsets: tuple[tuple[int, int], ...]) -> TransactionFailure | None:
-        """Send the fence, with the metadata that `begin` kept."""
+        """Send the fence, with the metadata from `begin`."""
         places = [TopicPartition(self._progress_topic, slot, offset) for slot, offset in offsets]
         try:
             self._bounded(
@@ -280,7 +282,7 @@ class KafkaPublisher:
         return TransactionCommitted()
 
     def abort(self, reason: str) -> TransactionAborted | CommitOutcomeUnknown | ProducerFenced:
-        """Abort the transaction and drop what was not delivered."""
+        """Abort the transaction and drop undelivered messages."""
         try:
             self._open.purge()
             self._bounded(self._open.abort_transaction, within_s=_CALL_TIMEOUT_S)
@@ -320,15 +322,15 @@ class KafkaPublisher:
         self._bounded(self._open.init_transactions, within_s=_CALL_TIMEOUT_S)
 
     def _on_error(self, error: KafkaError) -> None:
-        """Receive, inside `poll`, an error that belongs to no call."""
+        """Record an error that belongs to no call; called inside `poll`."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public constant
             self._must_replace = True
 
     def _bounded(self, call: Callable[..., object], *arguments: object, within_s: float) -> None:
         """Make a call whose last argument is its time-out; give up well after that time.
 
-        After a broker was down, a fence has been seen never to return.  A call that hangs stays
-        behind, on its own thread; the next producer of the same id fences it.
+        After a broker was down, a fence has been seen never to return.  A call that hangs is
+        abandoned on its thread; the next producer of the same id fences it.
         """
         try:
             call_bounded(lambda: call(*arguments, within_s), within_s=within_s + _HANGS_AFTER_S)
@@ -355,7 +357,7 @@ class KafkaPublisher:
         failed: BufferError | KafkaException | None = None,
         **options: Any,
     ) -> TransactionFailure | None:
-        """Produce one message, waiting for room; `failed` is how a first attempt ended."""
+        """Produce one message, waiting for room; `failed` is the outcome of a first attempt."""
         while True:
             try:
                 try:
@@ -379,10 +381,10 @@ class KafkaPublisher:
                 return self._abort_undelivered(reason.str())
 
     def _has_failed_report(self) -> bool:
-        """Whether a message failed; a client that takes no more says only that it does not.
+        """Whether a message failed; a client that rejects messages does not say which.
 
-        Purged first: a client whose transaction has failed refuses messages some time before it
-        reports those that it has.  The caller aborts in either case.
+        Purges first: a client whose transaction has failed rejects messages some time before it
+        reports the failed ones.  The caller aborts in either case.
         """
         with suppress(KafkaException):
             self._open.purge()
@@ -399,7 +401,7 @@ class KafkaPublisher:
         return self.abort(reason.str())
 
     def _abort_undelivered(self, reason: str) -> TransactionFailure:
-        """Abort because of messages that failed, and say which one matters."""
+        """Abort because of failed messages, and return the most important one."""
         self._must_replace = True
         failure = self._delivery_failure()
         outcome = self.abort(reason)
@@ -412,16 +414,16 @@ class KafkaPublisher:
         if failure is None or self._limits is None:
             return failure
         if failure.fault is DeliveryFault.TOO_LARGE:
-            # The limits may have become smaller; `begin` makes a client that knows the new ones.
+            # The limits may have become smaller; `begin` creates a client with the new ones.
             with suppress(TidegateError):
                 self._limits.refresh()
         return replace(failure, limit_bytes=self._limits.bytes_max(failure.topic))
 
     def _failure_of_transaction(self) -> DeliveryFailure | None:
-        """Return what purged the messages of a transaction, if it is a lasting fault.
+        """Return the error that purged the messages of a transaction, if it is permanent.
 
-        A topic that the transaction may not be extended to purges all messages, and their reports
-        say no more than that.  In this state the client answers every call with the cause.
+        A topic that cannot be added to the transaction purges all messages, and their reports
+        contain only that.  In this state the client answers every call with the cause.
         """
         try:
             self._open.begin_transaction()
@@ -445,7 +447,7 @@ class KafkaPublisher:
         )
 
     def _size_options(self) -> dict[str, int]:
-        """Return the client's limits: of a message the topics' largest, of a batch their smallest.
+        """Return the client's limits: per message the topics' largest, per batch their smallest.
 
         The client has one limit for all topics, and each batch goes to one of them.
         """
@@ -464,5 +466,5 @@ def _is_retriable(reason: KafkaError) -> bool:
 
 
 def _discard(producers: list[Producer | None]) -> None:
-    """Drop the only references to producers on another thread: ending one may hang."""
+    """Drop the only references to producers on another thread, because ending one may hang."""
     threading.Thread(target=producers.clear, name="kafka-discard", daemon=True).start()

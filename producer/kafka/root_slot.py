@@ -1,8 +1,8 @@
-"""Reads the root's slot once, for all that a worker learns from it.
+"""Reads the root's slot once, for everything that a worker needs from it.
 
-These are the record that opened the epoch and, for as long as the worker lives, the records of
-later tables and what operators want.  After the search nothing else is decoded: the rest is passed
-over by its key.
+This is the record that opened the epoch and, as long as the worker lives, the records of later
+tables and operators' commands.  After the search no other records are decoded: their keys show that
+they can be skipped.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 _BATCH_MAX = 500
 _CATCH_UP_BATCHES_MAX = 20
-"""In one call, until the slot was read to its end: a worker reads nothing of Spanner before."""
+"""Batches in one call, until the slot was read to its end: before that, a worker reads nothing from
+Spanner."""
 _ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
-"""With any number of slots: the checksum of an empty token is 0."""
+"""The slot of the root with any number of slots: the checksum of an empty token is 0."""
 
 
 class RootSlotReader:
@@ -52,7 +53,7 @@ class RootSlotReader:
     ) -> None:
         """Prepare; the first poll begins to read.
 
-        `group` only names the client, it is neither joined nor committed to.
+        `group` only names the client: the group is neither joined nor committed to.
         """
         self._bootstrap_servers = bootstrap_servers
         self._group = group
@@ -62,15 +63,15 @@ class RootSlotReader:
         self._consumer: Consumer | None = None
         self._assembler = ProgressAssembler()
         self._held = HeldMessages()
-        self._found: list[ProgressRecord] = []
-        """Read, and not returned by `poll_records` yet."""
+        self._records: list[ProgressRecord] = []
+        """Records read and not returned by `poll_records` yet."""
         self._position = 0
         """The next offset after all records that were read."""
         self._returned = 0
         """The next offset after the records that `poll_records` has returned."""
         self._lost: ProgressLost | None = None
         self._interruption: ReadInterrupted | None = None
-        """Met, and not returned by `poll_records` yet."""
+        """An interruption that `poll_records` has not returned yet."""
         self._is_at_end = False
         self._is_end_reported = False
 
@@ -78,10 +79,9 @@ class RootSlotReader:
         """Return (the record that opened the epoch if it was read just now, whether at the end).
 
         Not to be called again once the record was returned.  Raises ConfigError if Kafka denies
-        access, ProgressLost if the slot lacks what is to be read next, SchemaError for a record
-        that cannot be decoded, and UnreachableError if its schema cannot be found out.  Any other
-        error is returned by `poll_records`.  Records wait while the decoder does not know their
-        schema.
+        access, ProgressLost if the slot lacks the next offset, SchemaError for a record that cannot
+        be decoded, and UnreachableError if its schema cannot be found out.  `poll_records` returns
+        any other error.  Records wait while the decoder does not know their schema.
         """
         start: ProgressRecord | None = None
         at_end = False
@@ -100,12 +100,12 @@ class RootSlotReader:
     def poll_records(
         self,
     ) -> RootSlotRead | AccessDenied | ProgressReadLost | ReadInterrupted | None:
-        """Return what was read since the last call, if it says anything new; never blocks.
+        """Return the records read since the last call, if they contain anything new; never blocks.
 
-        A slot that lacks what is to be read next ends it: that is returned once.  Raises
+        A slot that lacks the next offset ends the reading: that is returned once.  Raises
         SchemaError for a record that cannot be decoded, and UnreachableError if its schema cannot
-        be found out.  Any other error is returned, after what was read beside it; the client goes
-        on by itself.
+        be found out.  Any other error is returned after the records read with it; the client
+        continues by itself.
         """
         if self._lost is not None:
             return None
@@ -130,16 +130,16 @@ class RootSlotReader:
                     self._note(error)
             if self._is_at_end or count < _BATCH_MAX:
                 break
-        if not self._found and self._is_end_reported == self._is_at_end:
+        if not self._records and self._is_end_reported == self._is_at_end:
             interruption, self._interruption = self._interruption, None
             return interruption
-        records, self._found = tuple(self._found), []
+        records, self._records = tuple(self._records), []
         self._is_end_reported = self._is_at_end
         begin, self._returned = self._returned, self._position
         return RootSlotRead(records, self._is_at_end, begin=begin, end=self._position)
 
     def decode_with(self, decoder: ProgressDecoder) -> None:
-        """Decode with this from now on: one that need not ask for the worker's own schemas."""
+        """Use this decoder from now on, which need not look up the worker's own schemas."""
         self._decoder = decoder
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class RootSlotReader:
         return self._consumer.consume(_BATCH_MAX, timeout_s)
 
     def _advance(self, message: Message) -> None:
-        """Note the offset of a record; raises ProgressLost if reading moved backwards."""
+        """Record the offset of a record; raises ProgressLost if reading moved backwards."""
         offset = message.offset()
         if offset is None:
             return
@@ -173,7 +173,7 @@ class RootSlotReader:
         self._position = offset + 1
 
     def _note(self, error: KafkaError) -> bool:
-        """Note what the client reports; return whether it is the slot's end.
+        """Record a report of the client; return whether it is the slot's end.
 
         Raises ProgressLost for an offset that is not in the log.
         """
@@ -189,7 +189,7 @@ class RootSlotReader:
         return is_end
 
     def _is_ready(self, message: Message) -> bool:
-        """Whether a message can be decoded; what needs no decoding always can."""
+        """Whether a message can be decoded; always true for one that needs no decoding."""
         value = None if message.error() is not None else message.value()
         return value is None or self._decoder.is_ready(value)
 
@@ -201,7 +201,7 @@ class RootSlotReader:
         value = message.value()
         if value is None or not _is_of_root(message):
             return False
-        self._found.append(self._decoder.decode(value))
+        self._records.append(self._decoder.decode(value))
         return True
 
     def _stream_start(self, message: Message) -> ProgressRecord | None:
@@ -209,13 +209,13 @@ class RootSlotReader:
         if value is None:  # removes an earlier record, for compaction
             return None
         record = self._decoder.decode(value)
-        whole = self._assembler.add(record.body, offset=message.offset() or 0)
-        if whole is None or not isinstance(whole[0], StreamStarted):
+        assembled = self._assembler.add(record.body, offset=message.offset() or 0)
+        if assembled is None or not isinstance(assembled[0], StreamStarted):
             return None
-        return ProgressRecord(record.epoch, record.worker, whole[0])
+        return ProgressRecord(record.epoch, record.worker, assembled[0])
 
 
 def _is_of_root(message: Message) -> bool:
-    """Whether a record's key is of those that every worker reads."""
+    """Whether every worker reads records with this record's key."""
     key = message.key()
     return key is not None and is_root_key(unframe(key)[1])

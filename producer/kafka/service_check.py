@@ -1,7 +1,7 @@
-"""What a Kafka service or a principal lacks that the fleet needs, asked before a stream begins.
+"""Checks before a stream starts whether the Kafka service and the principal meet the fleet's needs.
 
-Everything that implements Kafka's protocol answers a metadata request; transactions, compaction,
-the ids of topics and their settings are where services differ.  No topic is changed.
+Everything that implements Kafka's protocol answers a metadata request; services differ in
+transactions, compaction, the ids of topics and their settings.  No topic is changed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def denied_topics(
     options: Mapping[str, Any],
     right: Right = "WRITE",
 ) -> list[str]:
-    """Return the topics on which this principal lacks a right; blocks for seconds at most.
+    """Return the topics on which this principal lacks a right; blocks for at most some seconds.
 
-    Leaves out what Kafka does not answer: the answer only makes an error's text better.
+    Topics for which Kafka gives no answer are left out: the result only improves an error's text.
     """
     admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
     answers = admin.describe_topics(
@@ -57,9 +57,9 @@ _SERVICES = "docs/reference/kafka-services.md says which Kafka services have the
 def require_transactions(
     bootstrap_servers: str, *, options: Mapping[str, Any], transactional_id: str, timeout_ms: int
 ) -> None:
-    """Raise ConfigError if the brokers refuse a transactional producer; blocks for seconds.
+    """Raise ConfigError if the brokers reject a transactional producer; blocks for seconds.
 
-    Only for a transactional id that no process uses: this one ends its open transaction.  Raises
+    Only for a transactional id that no process uses: the check ends its open transaction.  Raises
     UnreachableError if the brokers do not answer.
     """
     config = {
@@ -77,7 +77,7 @@ def require_transactions(
     except KafkaException as error:
         reason: KafkaError = error.args[0]
         if reason.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return  # `run` says so, with the setting
+            return  # `run` reports it, with the setting
         if is_denied(reason) or not (is_unsupported(reason) or reason.code() > 0):
             attempt = f"transactions refused for {transactional_id}"
             raise kafka_failure(reason, attempt=attempt) from error
@@ -89,9 +89,9 @@ def require_transactions(
 def missing_parts(
     bootstrap_servers: str, *, options: Mapping[str, Any], topics: Sequence[str]
 ) -> list[str]:
-    """Return what the service lacks of what makes a fleet safer; blocks for seconds.
+    """Return the features that make a fleet safer and that the service lacks; blocks for seconds.
 
-    `topics` exist.  What is denied, or not answered, is not counted as missing.
+    `topics` exist.  Denied or unanswered requests do not count as missing features.
     """
     admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
     missing = []
@@ -118,7 +118,7 @@ def _has_no_ids(admin: AdminClient, topics: Sequence[str]) -> bool:
 
 
 def _refused_configs(admin: AdminClient) -> str:
-    """Return why the settings of a broker cannot be read; empty if they can, or may not."""
+    """Return why a broker's settings cannot be read; empty if they can, or access is denied."""
     try:
         brokers = admin.list_topics(timeout=_CALL_TIMEOUT_S).brokers
     except KafkaException:

@@ -1,4 +1,4 @@
-"""Reading of slots: where it starts, where a slot ends, and messages that wait for a schema."""
+"""Reading of slots: their start and end offsets, and messages that wait for a schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SlotRecovery:
     """Looks up offsets of the slots of one progress topic; both calls raise UnreachableError."""
 
     def __init__(self, admin: RetryingAdmin, committed: CommittedOffsets, *, topic: str) -> None:
-        """Take what reads the offsets of the fleet's group."""
+        """Start with the reader of the group's committed offsets."""
         self._admin = admin
         self._committed = committed
         self._topic = topic
@@ -42,9 +42,9 @@ class SlotRecovery:
         return int(offset) if offset >= 0 else None
 
     def uncommitted_end(self, slot: int) -> int:
-        """Return the slot's end, records of open transactions included.
+        """Return the slot's end, including records of open transactions.
 
-        A `read_committed` consumer's own end would stop before the former owner's transaction.
+        A `read_committed` consumer's own end would come before the former owner's transaction.
         """
         place = TopicPartition(self._topic, slot)
 
@@ -65,20 +65,20 @@ _log = structlog.get_logger()
 
 
 class SlotEnds:
-    """The next offset of every slot for readers of what is committed; for one thread."""
+    """The next offset of every slot for `read_committed` readers; for one thread."""
 
     def __init__(self, admin: SharedAdmin, *, topic: str, slots: int) -> None:
         """Prepare; nothing is sent yet."""
         self._admin = admin
         self._places = [TopicPartition(topic, slot) for slot in range(slots)]
-        self._asked: AdminClient | None = None
+        self._asked_client: AdminClient | None = None
         self._asked_us = 0
         self._answers: Mapping[TopicPartition, Future[ListOffsetsResultInfo]] = {}
 
     def poll(self, now_us: int) -> dict[int, int] | None:
-        """Return the answer to a question if it is there; ask if none is under way; never blocks.
+        """Return an answer that has arrived; send a request if none is pending; never blocks.
 
-        `now_us` is of any monotonic clock.  A question that fails is asked again by a later call.
+        `now_us` is of any monotonic clock.  A failed request is repeated by a later call.
         """
         if not self._answers:
             self._ask(now_us)
@@ -90,15 +90,15 @@ class SlotEnds:
                 }
             except KafkaException as error:
                 _log.debug("ends of slots not described", reason=str(error))
-                self._admin.replace(self._asked)
+                self._admin.replace(self._asked_client)
         elif now_us - self._asked_us >= _AGE_MAX_US:
             self._answers = {}
-            self._admin.replace(self._asked)
+            self._admin.replace(self._asked_client)
         return None
 
     def _ask(self, now_us: int) -> None:
-        self._asked, self._asked_us = self._admin.client(), now_us
-        self._answers = self._asked.list_offsets(
+        self._asked_client, self._asked_us = self._admin.client(), now_us
+        self._answers = self._asked_client.list_offsets(
             {place: OffsetSpec.latest() for place in self._places},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=_TIMEOUT_S,
@@ -106,10 +106,10 @@ class SlotEnds:
 
 
 class HeldMessages:
-    """What a client read, in its order, up to the first message that is not ready; one thread."""
+    """Messages of a client in order, held from the first one that is not ready; for one thread."""
 
     def __init__(self) -> None:
-        """Hold nothing."""
+        """Start without messages."""
         self._held: list[Message] = []
 
     def __bool__(self) -> bool:
@@ -119,9 +119,9 @@ class HeldMessages:
     def take(
         self, consume: Callable[[], list[Message]], is_ready: Callable[[Message], bool]
     ) -> Iterator[Message]:
-        """Yield the held messages, or what `consume` returns if there are none.
+        """Yield the held messages, or the result of `consume` if there are none.
 
-        Ends before the first one that is not ready, from which on they are held.
+        Ends before the first one that is not ready; it and all later ones are held.
         """
         messages = self._held or consume()
         self._held = []

@@ -1,7 +1,7 @@
 """The topics of one prefix: created where they are missing, described where they exist.
 
-An existing topic is never altered.  What must not change about it (its id, its number of topic
-partitions) is returned, for comparison with what the stream recorded when it started.
+An existing topic is never altered.  Its fixed properties (its id, its number of topic partitions)
+are returned, for comparison with those that the stream recorded at its start.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ _PROGRESS_SETTINGS = {
 
 _DEAD_LETTER_SETTINGS = {_POLICY: "delete", "retention.ms": "-1"}
 _DEAD_LETTER_BYTES = (100 << 20, 20 << 20, 8 << 20, None)
-"""The largest message that the dead-letter topic takes, in the order in which they are tried: what
-a request holds by default, then limits of managed Kafka; the last resort is the broker's default.
-"""
+"""The largest message of the dead-letter topic, in the order in which they are tried: the default
+size of a request, then limits of managed Kafka; the last resort is the broker's default."""
 _BROKER_PAUSE_S = 0.5
 """Between two attempts to create topics while brokers are missing."""
 _TEMPORARY = (
@@ -61,7 +60,7 @@ _TEMPORARY = (
     KafkaError.THROTTLING_QUOTA_EXCEEDED,
 )
 """Answers to the creation of a topic after which the next attempt may succeed; `retriable` of an
-error says so of transactions only."""
+error concerns only transactions."""
 _CREATION_HINT = "Create it by hand, or allow this principal to create topics"
 _CREATION_HINTS = {
     KafkaError.TOPIC_EXCEPTION: (
@@ -96,10 +95,10 @@ class TopicDescription:
 
 
 class KafkaTopics:
-    """Creates and describes topics; a call that fails raises what `kafka_failure` returns."""
+    """Creates and describes topics; failed calls raise the error of `kafka_failure`."""
 
     _only_asks = False
-    """Whether brokers say what they would do with a topic, and do not create it."""
+    """Whether brokers only validate the creation of a topic."""
 
     def __init__(self, bootstrap_servers: str, *, options: Mapping[str, Any] | None = None) -> None:
         """Prepare; nothing is sent yet."""
@@ -107,7 +106,7 @@ class KafkaTopics:
         self._admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
-        """Return those of the topics that exist."""
+        """Return the descriptions of the topics that exist."""
         names = list(topics)
         descriptions: dict[str, TopicDescription] = {}
         answers = self._admin.describe_topics(
@@ -127,12 +126,12 @@ class KafkaTopics:
     def ensure_progress(self, topic: str, *, slots: int, replication: int) -> TopicDescription:
         """Return the progress topic; create it with `slots` topic partitions if it is missing.
 
-        Raises ConfigError if it exists with another number: tokens would change their slots; and
-        TopicRefused if the brokers refuse its settings.
+        Raises ConfigError if it exists with another number, because tokens would change their
+        slots; and TopicRefused if the brokers reject its settings.
         """
-        wanted = NewTopic(topic, slots, replication, config=_PROGRESS_SETTINGS)
+        new_topic = NewTopic(topic, slots, replication, config=_PROGRESS_SETTINGS)
         try:
-            description = self._ensure({topic: wanted})[topic]
+            description = self._ensure({topic: new_topic})[topic]
         except ConfigError as error:
             if _code_behind(error) != KafkaError.INVALID_CONFIG:
                 raise
@@ -150,8 +149,9 @@ class KafkaTopics:
         """Raise ConfigError if the broker deletes old records of an existing progress topic.
 
         Compaction keeps the newest record of each key; deletion by age or size would remove
-        snapshots and announcements that have no successor.  A Kafka service that does not show the
-        policy is warned of: a slot that lost what its owner has to read stops that worker.
+        snapshots and announcements that have no successor.  If a Kafka service does not show the
+        policy, a warning is logged: a slot that lost records that its owner needs stops that
+        worker.
         """
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         answers = self._admin.describe_configs([resource], request_timeout=_CALL_TIMEOUT_S)
@@ -177,15 +177,15 @@ class KafkaTopics:
     def ensure_dead_letter(self, topic: str, *, replication: int) -> TopicDescription:
         """Return the dead-letter topic; create it if it is missing.
 
-        It keeps its records without a limit in time, and takes messages as large as the broker
-        allows.  A topic that exists may have any number of topic partitions.
+        It keeps its records without a limit in time, and accepts messages as large as the broker
+        allows.  An existing topic may have any number of topic partitions.
         """
         for bytes_max in _DEAD_LETTER_BYTES:
             size = {} if bytes_max is None else {"max.message.bytes": str(bytes_max)}
             settings = {**_DEAD_LETTER_SETTINGS, **size}
-            wanted = {topic: NewTopic(topic, 1, replication, config=settings)}
+            new_topics = {topic: NewTopic(topic, 1, replication, config=settings)}
             try:
-                return self._ensure(wanted)[topic]
+                return self._ensure(new_topics)[topic]
             except ConfigError as error:
                 if bytes_max is None or _code_behind(error) not in _REFUSED_SETTINGS:
                     raise
@@ -193,8 +193,8 @@ class KafkaTopics:
 
     def ensure_backfills(self, topic: str, *, replication: int) -> TopicDescription:
         """Return the topic with the requests for backfills; create it if it is missing."""
-        wanted = NewTopic(topic, 1, replication, config={_POLICY: _COMPACT})
-        return self._ensure({topic: wanted})[topic]
+        new_topic = NewTopic(topic, 1, replication, config={_POLICY: _COMPACT})
+        return self._ensure({topic: new_topic})[topic]
 
     def ensure_data(
         self,
@@ -207,7 +207,7 @@ class KafkaTopics:
         """Return the data topics; create missing ones with `topic_partitions` each.
 
         With the stream's `names`, raises TopicRefused before it creates a topic whose name differs
-        in case only from that of another table.
+        only in case from that of another table.
         """
         topics = list(topics)
         if names is not None:
@@ -228,30 +228,30 @@ class KafkaTopics:
                 topic=topic,
             )
 
-    def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
-        descriptions = self._create_missing(wanted)
+    def _ensure(self, new_topics: dict[str, NewTopic]) -> dict[str, TopicDescription]:
+        descriptions = self._create_missing(new_topics)
         give_up_at = time.monotonic() + _CALL_TIMEOUT_S
-        while len(descriptions) < len(wanted) and time.monotonic() < give_up_at:
-            descriptions = self.describe(wanted)
+        while len(descriptions) < len(new_topics) and time.monotonic() < give_up_at:
+            descriptions = self.describe(new_topics)
             time.sleep(0.05)
-        if len(descriptions) < len(wanted):
+        if len(descriptions) < len(new_topics):
             raise UnreachableError(
                 "created topics are not visible in broker metadata",
-                topics=sorted(wanted.keys() - descriptions.keys()),
+                topics=sorted(new_topics.keys() - descriptions.keys()),
             )
         return descriptions
 
-    def _create_missing(self, wanted: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:
-        """Create what is missing; return what was there before."""
-        descriptions = self.describe(wanted)
-        missing = [topic for name, topic in wanted.items() if name not in descriptions]
+    def _create_missing(self, new_topics: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:
+        """Create missing topics; return the topics that existed before."""
+        descriptions = self.describe(new_topics)
+        missing = [topic for name, topic in new_topics.items() if name not in descriptions]
         give_up_at = time.monotonic() + _CALL_TIMEOUT_S
         while missing and not self._create(missing, is_last=time.monotonic() >= give_up_at):
             time.sleep(_BROKER_PAUSE_S)
         return descriptions
 
     def _create(self, topics: list[NewTopic], *, is_last: bool) -> bool:
-        """Create topics; return whether they are there now, or will be.
+        """Create topics; return whether they exist now, or will.
 
         Brokers that start, or restart, do not count yet for the replication factor: that is an
         error only in the last attempt.
@@ -266,7 +266,7 @@ class KafkaTopics:
                 reason: KafkaError = error.args[0]
                 if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue  # another worker created it first
-                # A code below is the client's own: no broker has refused the topic.
+                # A code below it is the client's own: no broker has rejected the topic.
                 if reason.code() < KafkaError.UNKNOWN or reason.code() in _TEMPORARY:
                     raise self._failure(error, f"cannot create topic {name}") from error
                 hint = _CREATION_HINTS.get(reason.code(), _CREATION_HINT)
@@ -288,20 +288,21 @@ class KafkaTopics:
 class PlannedTopics(KafkaTopics):
     """Creates nothing: a missing topic is described as it would be created, without an id.
 
-    One that the brokers would not create is refused as if it were to be created.
+    A topic that the brokers would not create is rejected as if it were to be created.
     """
 
     _only_asks = True
 
-    def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
+    def _ensure(self, new_topics: dict[str, NewTopic]) -> dict[str, TopicDescription]:
         planned = {
-            name: TopicDescription(name, "", topic.num_partitions) for name, topic in wanted.items()
+            name: TopicDescription(name, "", topic.num_partitions)
+            for name, topic in new_topics.items()
         }
-        return planned | self._create_missing(wanted)
+        return planned | self._create_missing(new_topics)
 
 
 def _code_behind(error: ConfigError) -> int | None:
-    """Return the code of the Kafka error that caused an error; None without one."""
+    """Return the code of the Kafka error that caused an error; None if there is none."""
     cause: Any = error.__cause__
     return cause.args[0].code() if isinstance(cause, KafkaException) else None
 
@@ -319,7 +320,7 @@ class KafkaDataTopics:
         replication: int,
         names: TopicNames | None = None,
     ) -> None:
-        """Take the settings of new topics, and the stream's names as `ensure_data` does.
+        """Start with the settings of new topics, and the stream's names as in `ensure_data`.
 
         `limits` gets each topic's limit, `counts` the number of its topic partitions.
         """
@@ -328,16 +329,16 @@ class KafkaDataTopics:
         self._limits = limits
         self._counts = counts
         self.on_found: Callable[[DataTopic], None] | None = None
-        """Gets each topic as it is; set before the first `ensure`."""
+        """Gets each topic's description; set before the first `ensure`."""
         self._topic_partitions = topic_partitions
         self._replication = replication
 
     def ensure(self, topic: str, *, key_schema_id: int) -> None:
         """Create the topic if it is missing; the admin client may be used by any thread.
 
-        Raises what `KafkaTopics.ensure_data` raises, a right that is missing for this topic as
-        TopicRefused; but too few brokers are not an error of the settings, since there were enough
-        when the worker started.
+        Raises the errors of `KafkaTopics.ensure_data`, but TopicRefused for a missing right on this
+        topic; too few brokers are not an error of the settings, because there were enough when the
+        worker started.
         """
         try:
             description = self._topics.ensure_data(
@@ -370,7 +371,10 @@ _IS_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 
 class StreamRemoval:
-    """Finds and removes; for one thread.  Raises what `kafka_failure` returns."""
+    """Finds and removes a stream's topics and groups; for one thread.
+
+    Raises the errors of `kafka_failure`.
+    """
 
     def __init__(
         self, names: TopicNames, bootstrap_servers: str, options: Mapping[str, Any]
@@ -381,18 +385,18 @@ class StreamRemoval:
         self._admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
 
     def topics(self) -> list[str]:
-        """Return the stream's topics that exist: data, progress, dead letters and requests.
+        """Return the stream's existing topics: data, progress, dead letters and requests.
 
-        Raises ConfigError if some could be another stream's.
+        Raises ConfigError if some of them could belong to another stream.
         """
         names = self._names
         visible = list_topics(self._servers, self._options)
         require_own_prefix(names, visible)
-        others = (names.dead_letter, names.backfills)
-        return sorted(topic for topic in visible if topic in others or names.has_schemas(topic))
+        further = (names.dead_letter, names.backfills)
+        return sorted(topic for topic in visible if topic in further or names.has_schemas(topic))
 
     def groups(self) -> list[str]:
-        """Return the fleet's group and the registers of its workers, as far as they exist."""
+        """Return the fleet's group and the groups of its workers' names, if they exist."""
         answer = self._admin.list_consumer_groups(request_timeout=CALL_TIMEOUT_S)
         try:
             groups = answer.result()
@@ -408,7 +412,7 @@ class StreamRemoval:
     def remove(self, topics: Sequence[str], groups: Sequence[str]) -> None:
         """Remove topics and groups, and wait until the topics are gone; missing ones are ignored.
 
-        Raises UnreachableError for topics that stay.
+        Raises UnreachableError for topics that remain.
         """
         if topics:
             self._each(

@@ -1,6 +1,6 @@
 """A Kafka broker in memory: topics, transactions with their markers, producer epochs, one group.
 
-It behaves as a broker does where Tidegate depends on it; the same contract suite runs against it
+It behaves like a broker wherever Tidegate depends on it; the same contract suite runs against it
 and against a real broker.  A commit is decided at once, but each topic partition shows it only when
 its own marker is written; a `read_committed` reader stops at the first open transaction; the next
 transaction of a producer waits for the markers of its last; offsets sent with a transaction become
@@ -25,7 +25,7 @@ Place: TypeAlias = tuple[str, int]
 
 
 class Outcome(Enum):
-    """What the broker decided about a transaction."""
+    """The broker's decision on a transaction."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -49,13 +49,13 @@ class Transaction:
     handle: ProducerHandle
     outcome: Outcome = Outcome.OPEN
     unmarked: list[Log] = field(default_factory=list)
-    """Logs that it wrote to and that hold no marker yet."""
+    """Logs that it wrote to and that have no marker of it yet."""
     offsets: dict[int, int] = field(default_factory=dict)
     """Offsets of the group that its commit sets; empty once they are set."""
     owned_at_fence: frozenset[int] = frozenset()
-    """Slots that the group had assigned to the member whose metadata came with the offsets."""
+    """Slots assigned to the member whose metadata came with the offsets."""
     was_checked: bool = False
-    """Whether the group compared anything when offsets were sent."""
+    """Whether the group compared the member when offsets were sent."""
     is_fenced: bool = False
     """Whether offsets were sent."""
     after_fence: int = 0
@@ -68,7 +68,7 @@ class Transaction:
 
 
 class Tombstone:
-    """The value of a record that removes an earlier one of its key."""
+    """The value of a record that removes an earlier record of its key."""
 
 
 TOMBSTONE = Tombstone()
@@ -96,19 +96,19 @@ class Log:
         self.place = place
         self.entries: list[Entry] = []
         self.begin = 0
-        """The first offset that retention kept."""
+        """The first offset after deletion by retention."""
         self.end = 0
         self.open: dict[Transaction, int] = {}
         """Transactions without a marker here, and the offset of their first record."""
 
     @property
     def stable_end(self) -> int:
-        """Where a `read_committed` reader stops: the first open transaction."""
+        """The end for a `read_committed` reader: the first open transaction."""
         return min(self.open.values()) if self.open else self.end
 
     @property
     def uncommitted_end(self) -> int:
-        """Where the log ends, open transactions included."""
+        """The end of the log, including open transactions."""
         return self.end
 
     def append(self, key: bytes, value: object, transaction: Transaction | None) -> int:
@@ -129,7 +129,7 @@ class Log:
         transaction.unmarked.remove(self)
 
     def read(self, begin: int = 0, end: int | None = None) -> Iterator[Entry]:
-        """Yield what a `read_committed` reader gets from `begin` on, up to the stable end."""
+        """Yield the records for a `read_committed` reader from `begin` on, up to the stable end."""
         end = self.stable_end if end is None else min(end, self.stable_end)
         entries = self.entries
         for index in range(bisect_left(entries, begin, key=_offset), len(entries)):
@@ -189,7 +189,7 @@ class MemoryBroker:
     """A broker with the given topics (name -> number of topic partitions) and one consumer group.
 
     The group reads the progress topic, so it has one slot for each of its topic partitions.  With
-    `settles_at_once`, markers are written when a transaction is decided; without it they wait for
+    `settles_at_once`, markers are written when a transaction is decided; otherwise they wait for
     `write_marker` or `settle`, in any order, as in a busy cluster.
     """
 
@@ -207,9 +207,9 @@ class MemoryBroker:
         self.offsets: dict[int, int] = {}
         """The group's committed offsets, by slot."""
         self.message_bytes_max = MESSAGE_BYTES_MAX
-        """The limit of topics that set none."""
+        """The limit of topics that do not set their own."""
         self.topic_bytes_max: dict[str, int] = {}
-        """Topic -> the limit that it sets, which may be above the brokers'."""
+        """Topic -> its own limit, which may exceed the brokers'."""
         self.claims: dict[str, str] = {}
         """Worker's name -> the client id of the last process that claimed it."""
         self._settles_at_once = settles_at_once
@@ -219,14 +219,14 @@ class MemoryBroker:
     # ------------------------------------------------------------ topics
 
     def create_topic(self, topic: str, topic_partitions: int) -> None:
-        """Create a topic, with an id that no topic had before."""
+        """Create a topic, with an id that no earlier topic had."""
         self._topics_created += 1
         self._topic_ids[topic] = f"id-{self._topics_created}"
         for number in range(topic_partitions):
             self.logs[topic, number] = Log((topic, number))
 
     def add_topic_partitions(self, topic: str, topic_partitions: int) -> None:
-        """Add topic partitions to a topic, up to this number in all."""
+        """Add topic partitions to a topic, up to this total number."""
         for number in range(self.topic_partitions(topic), topic_partitions):
             self.logs[topic, number] = Log((topic, number))
 
@@ -237,7 +237,7 @@ class MemoryBroker:
             del self.logs[place]
 
     def describe_topic(self, topic: str) -> TopicState:
-        """Return a topic's id and number of topic partitions as they are now."""
+        """Return a topic's present id and number of topic partitions."""
         return TopicState(topic, self._topic_ids.get(topic), self.topic_partitions(topic))
 
     def topic_partitions(self, topic: str) -> int:
@@ -257,7 +257,7 @@ class MemoryBroker:
     # ------------------------------------------------------------ producers
 
     def init_producer(self, transactional_id: str) -> ProducerHandle:
-        """Take a transactional id over; an open transaction of its former producer is aborted."""
+        """Take over a transactional id; an open transaction of its former producer is aborted."""
         former = self._current.pop(transactional_id, None)
         if former is not None:
             if former.outcome is Outcome.OPEN:
@@ -297,7 +297,7 @@ class MemoryBroker:
     ) -> None:
         """Check the member with the group, and keep the offsets for the commit.
 
-        Without an offset the client sends nothing, so not even the producer is checked.  Raises
+        Without offsets the client sends no request, so not even the producer is checked.  Raises
         ProducerFenced and GroupRefusal.
         """
         sent = dict(offsets)
@@ -330,9 +330,9 @@ class MemoryBroker:
 
     def time_out_all_but(self, handles: Iterable[ProducerHandle]) -> None:
         """Time out every open transaction except those of these producers."""
-        kept = list(handles)
+        excepted = list(handles)
         for name, transaction in list(self._current.items()):
-            if all(transaction.handle is not handle for handle in kept):
+            if all(transaction.handle is not handle for handle in excepted):
                 self.time_out(name)
 
     @property
@@ -356,7 +356,7 @@ class MemoryBroker:
         ]
 
     def write_marker(self, transaction: Transaction, choice: int) -> None:
-        """Write one of the markers that a decided transaction lacks; `choice` is taken modulo."""
+        """Write one missing marker of a decided transaction; `choice` selects it, by modulo."""
         waiting = len(transaction.unmarked) + bool(transaction.offsets)
         choice %= waiting
         if choice < len(transaction.unmarked):
@@ -365,12 +365,12 @@ class MemoryBroker:
             self._apply_offsets(transaction)
 
     def settle(self) -> None:
-        """Write every marker that is missing."""
+        """Write every missing marker."""
         for transaction in self.unsettled:
             self._settle(transaction)
 
     def offsets_are_stable(self, slot: int) -> bool:
-        """Tell whether no unsettled transaction would change a slot's committed offset."""
+        """Return whether no unsettled transaction would change a slot's committed offset."""
         return all(slot not in transaction.offsets for transaction in self._current.values())
 
     # ------------------------------------------------------------ inside

@@ -32,7 +32,7 @@ class _StreamPartition:
     parents: tuple[str, ...] = ()
     records: list[DataChangeRecord] = field(default_factory=list)
     promised_ns: int = 0
-    """A heartbeat said that nothing before this follows."""
+    """The time of a heartbeat: later records have this time or a later one."""
     end_ns: int | None = None
     children: tuple[ChildPartition, ...] = ()
 
@@ -40,7 +40,7 @@ class _StreamPartition:
 class MemoryChangeStream:
     """A change stream that starts with the given stream partitions, at `start_ns`.
 
-    Any thread may append and query; queries are read by `tasks`.  A query that finds nothing waits;
+    Any thread may append and query; `tasks` read the queries.  A query without new records waits;
     after each heartbeat interval it returns a heartbeat with the clock's wall time.
     """
 
@@ -56,7 +56,7 @@ class MemoryChangeStream:
         """Commit a record in a stream partition.
 
         Raises ValueError if the stream partition has ended, or for a commit timestamp before one
-        that a query has returned already.
+        that a query has already returned.
         """
         with self._lock:
             partition = self._partitions[token]
@@ -72,7 +72,7 @@ class MemoryChangeStream:
     def replace(self, *parents: str, children: tuple[str, ...], at_ns: int) -> None:
         """End stream partitions and start others in their place: a split, a merge or a move.
 
-        Raises ValueError if a parent has ended, or has returned something later than `at_ns`.
+        Raises ValueError if a parent has ended, or has returned a record later than `at_ns`.
         """
         with self._lock:
             ended = [self._partitions[token] for token in parents]
@@ -106,7 +106,7 @@ class MemoryChangeStream:
             )
 
     async def wait(self, query: _MemoryQuery, *, served: int) -> tuple[list[StreamRecord], bool]:
-        """Return (what follows the first `served` records, whether that was the end); may wait."""
+        """Return (records after the first `served` ones, whether the end was reached); may wait."""
         partition = self._partitions[query.token]
 
         def has_news() -> bool:
@@ -126,21 +126,21 @@ class MemoryChangeStream:
             return [HeartbeatRecord(partition.promised_ns)], False
 
     def first_at(self, token: str, start_ns: int) -> int:
-        """Return how many records of a stream partition come before `start_ns`."""
+        """Return the number of records of a stream partition before `start_ns`."""
         with self._lock:
             records = self._partitions[token].records
             return bisect_left(records, start_ns, key=lambda record: record.commit_timestamp_ns)
 
     def wake(self) -> None:
-        """Make every query look at its cancellation."""
+        """Make every query check its cancellation."""
         self._changed.notify()
 
 
 class MemoryResponse:
-    """Some records as one response; implements `ports.Response`."""
+    """Records as one response; implements `ports.Response`."""
 
     def __init__(self, records: list[StreamRecord], *, size_bytes: int | None = None) -> None:
-        """Weigh as much as the records' text, unless a size is given."""
+        """Set the size: the length of the records' text, unless it is given."""
         self.records = records
         self.size_bytes = len(repr(records)) if size_bytes is None else size_bytes
 
@@ -167,7 +167,7 @@ class _MemoryQuery:
         self._start_ns = start_ns
         self._end_ns = end_ns
         self._served: int | None = None
-        """Records that were returned, or lie before the query; None before it began."""
+        """Records that were returned, or are earlier than the query; None before it began."""
         self._is_over = False
         self._next: MemoryResponse | None = None
 
@@ -189,10 +189,10 @@ class _MemoryQuery:
         while not self._is_over:
             records, self._is_over = await self._stream.wait(self, served=self._served)
             self._served += sum(isinstance(record, DataChangeRecord) for record in records)
-            wanted = [record for record in records if not self._lies_past(record)]
-            self._is_over = self._is_over or len(wanted) < len(records)
-            if wanted:
-                return MemoryResponse(wanted)
+            served = [record for record in records if not self._lies_past(record)]
+            self._is_over = self._is_over or len(served) < len(records)
+            if served:
+                return MemoryResponse(served)
         return None
 
     def _receive_active(self) -> MemoryResponse | None:

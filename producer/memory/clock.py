@@ -1,4 +1,4 @@
-"""A clock that moves only when its owner moves it; implements `ports.Clock`."""
+"""A clock that only its owner advances; implements `ports.Clock`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ _US_PER_SECOND = 1_000_000
 
 
 class ManualClock:
-    """Both clocks of a worker; `sleep` returns at once and moves the time."""
+    """Both clocks of a worker; `sleep` returns at once and advances the time."""
 
     def __init__(self, wall_us: int = _START_US) -> None:
         self._monotonic_us = 0
         self._wall_us = wall_us
 
     def monotonic_us(self) -> int:
-        """Return the microseconds that have passed."""
+        """Return the elapsed microseconds."""
         return self._monotonic_us
 
     def wall_us(self) -> int:
@@ -22,11 +22,11 @@ class ManualClock:
         return self._wall_us
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.advance(round(seconds * _US_PER_SECOND))
 
     def advance(self, us: int) -> None:
-        """Let `us` microseconds pass on both clocks."""
+        """Advance both clocks by `us` microseconds."""
         self._monotonic_us += us
         self._wall_us += us
 

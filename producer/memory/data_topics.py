@@ -19,7 +19,7 @@ class MemoryMessageLimits:
         self.refresh()
 
     def bytes_max(self, topic: str) -> int:
-        """Return a topic's limit as it was when it was read."""
+        """Return a topic's limit as of the last reading."""
         return self._limits[topic]
 
     def add(self, topic: str) -> None:
@@ -36,7 +36,7 @@ class MemoryMessageLimits:
 class MemoryDataTopics:
     """Creates missing topics with `topic_partitions` each; implements `ports.DataTopics`.
 
-    `limits` gets each topic's limit, and `on_found` the topic as the broker describes it.
+    `limits` gets each topic's limit, and `on_found` the broker's description of the topic.
     """
 
     def __init__(

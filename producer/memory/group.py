@@ -3,7 +3,7 @@
 A rebalance waits for every member.  A slot that moves is first revoked from its owner and assigned
 in the next rebalance, once the owner has joined again without it.  The generation belongs to the
 group and is compared with the *member*, never with the slot.  A process that joins under a name in
-use takes over place and slots without a rebalance, and the former process is locked out.
+use takes over its place and slots without a rebalance, and the former process is locked out.
 
 Not for use by several threads.
 """
@@ -26,19 +26,19 @@ class GroupRefusal(Exception):  # noqa: N818 - named as the coordinator's answer
 
 
 class MemberMetadata(NamedTuple):
-    """A client's membership as it sends it with offsets."""
+    """A client's membership as sent with offsets."""
 
     name: str
     member_id: str
     generation: int
 
     def encode(self) -> bytes:
-        """Return the opaque form that a membership gives to a publisher."""
+        """Return the opaque form in which a publisher gets a membership."""
         return _SEPARATOR.join((self.name, self.member_id, str(self.generation))).encode()
 
     @classmethod
     def decode(cls, encoded: bytes) -> MemberMetadata:
-        """Read what `encode` returned."""
+        """Parse the result of `encode`."""
         name, member_id, generation = encoded.decode().split(_SEPARATOR)
         return cls(name, member_id, int(generation))
 
@@ -47,7 +47,7 @@ class MemberMetadata(NamedTuple):
 class _Member:
     member_id: str
     owned: frozenset[int] = frozenset()
-    """The slots it had when it last joined."""
+    """The slots that it had when it last joined."""
     assigned: frozenset[int] = frozenset()
     """The slots that the last rebalance assigned to it."""
 
@@ -55,8 +55,8 @@ class _Member:
 class Group:
     """One group over `slots` topic partitions.
 
-    With `random`, slots move now and then although nothing asks for it; without it they stay with
-    their owners where that is balanced.
+    With `random`, slots sometimes move without a reason; otherwise they stay with their owners
+    where that is balanced.
     """
 
     def __init__(self, slots: int, *, random: Random | None = None) -> None:
@@ -72,7 +72,7 @@ class Group:
     # ------------------------------------------------------------ requests of clients
 
     def join(self, name: str, member_id: str, owned: frozenset[int]) -> str:
-        """Join, or join again; return the member id.  Raises GroupRefusal if locked out."""
+        """Join, or rejoin; return the member id.  Raises GroupRefusal if locked out."""
         member = self.members.get(name)
         if member_id:
             member = self._require(name, member_id)
@@ -85,8 +85,8 @@ class Group:
         self._prepare()
         self._joined.add(name)
         member.owned = owned
-        gone = [s for s, holder in self._holders.items() if holder == name and s not in owned]
-        for slot in gone:
+        released = [s for s, holder in self._holders.items() if holder == name and s not in owned]
+        for slot in released:
             del self._holders[slot]
         return member.member_id
 
@@ -101,7 +101,7 @@ class Group:
         return self.is_preparing and name not in self._joined
 
     def check(self, metadata: MemberMetadata) -> bool:
-        """Check a transaction's offsets; return whether anything was compared at all.
+        """Check a transaction's offsets; return whether the member was compared at all.
 
         A static name is compared even before its process has joined, but not in an empty group.
         Raises GroupRefusal.
@@ -129,9 +129,9 @@ class Group:
         self.is_preparing = False
         self.generation += 1
         target = self._target(sorted(members))
-        taken = {slot for member in members.values() for slot in member.owned}
+        owned = {slot for member in members.values() for slot in member.owned}
         for name, member in members.items():
-            added = {slot for slot, to in target.items() if to == name and slot not in taken}
+            added = {slot for slot, owner in target.items() if owner == name and slot not in owned}
             member.assigned = frozenset(
                 added | {slot for slot in member.owned if target[slot] == name}
             )
@@ -157,7 +157,7 @@ class Group:
         return frozenset(slot for slot, name in self._holders.items() if name == metadata.name)
 
     def assignment(self) -> dict[str, frozenset[int]]:
-        """Return what the last rebalance assigned to each member."""
+        """Return each member's slots in the last assignment."""
         return {name: member.assigned for name, member in self.members.items()}
 
     @property
@@ -186,7 +186,7 @@ class Group:
         return member
 
     def _target(self, names: list[str]) -> dict[int, str]:
-        """Balance the slots over the members; keep what may be kept."""
+        """Balance the slots over the members; owners keep their slots where possible."""
         if not names:
             return {}
         most = -(-self.slots // len(names))
@@ -226,7 +226,7 @@ class ClientState(Enum):
     LOCKED_OUT = "another process has the name"
     GONE = "has left for good"
     STUCK = "does nothing any more"
-    """Kafka's own client has been seen like this; nothing in memory leads to it."""
+    """Kafka's own client has been seen in this state; nothing in memory leads to it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -252,7 +252,7 @@ class GroupClient:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is a member and has nothing to tell the application."""
+        """Whether it is a member without pending callbacks."""
         return (
             self.state is ClientState.STABLE and not self.callbacks and not self.group.is_preparing
         )
@@ -269,7 +269,7 @@ class GroupClient:
         self.state = ClientState.LEAVING
 
     def leave(self) -> None:
-        """Leave for good, without a callback; void for a client that the group does not know.
+        """Leave for good, without a callback; has no effect for a client unknown to the group.
 
         A client whose name another process has taken has no place to give up.
         """
@@ -282,7 +282,7 @@ class GroupClient:
         self.state = ClientState.GONE
 
     def work(self) -> None:
-        """Do the next thing that a client does in the background."""
+        """Do the next step of a client's background work."""
         try:
             self._work()
         except GroupRefusal:
@@ -299,7 +299,8 @@ class GroupClient:
     def done(self, callback: Callback) -> None:
         """Record that the application has served a callback.
 
-        Void if the group removed the member meanwhile: then the next callback reports the loss.
+        Has no effect if the group removed the member meanwhile: then the next callback reports the
+        loss.
         """
         if not self.callbacks or self.callbacks[0] is not callback:
             return

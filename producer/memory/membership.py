@@ -95,15 +95,15 @@ _ASK_AGAIN_S = 0.1
 _PATIENCE_US = 60 * US_PER_SECOND
 _POLL_RECORDS_MAX = 500
 _ROOT_SLOT_BODIES = TableAdded | StreamControl | WorkerDrain
-"""What every worker reads in the root's slot."""
+"""The bodies that every worker reads in the root's slot."""
 DESCRIBE_EVERY_US = 10 * US_PER_SECOND
 
 
 class MemoryMembership:
     """A member named `worker` of the broker's group over the slots of `topic`.
 
-    `client_id` distinguishes this process from others under the same worker's name.  The client's
-    background work (joining, heartbeats, the end of a rebalance) is done by `poll`.
+    `client_id` distinguishes this process from others under the same worker's name.  `poll` does
+    the client's background work (joining, heartbeats, the end of a rebalance).
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class MemoryMembership:
         self._describe_at_us = self._clock.monotonic_us() + self._describe_every_us
 
     def close(self, *, leaves_group: bool = False) -> None:
-        """Stop working; as a static member it stays in the group until its session times out."""
+        """Stop working; a static member stays in the group until its session times out."""
         self.positions.clear()
         if leaves_group:
             self.client.leave()
@@ -175,7 +175,7 @@ class MemoryMembership:
         return metadata.encode() if is_member else None
 
     def recover(self, slot: int, incarnation: int) -> SlotRecoveryStarted:
-        """Read a slot from its committed offset on, once no open transaction can move that."""
+        """Read a slot from its committed offset on, once no open transaction can move it."""
         give_up_at_us = self._clock.monotonic_us() + _PATIENCE_US
         while (log := self._log(slot)) is None or not self.broker.offsets_are_stable(slot):
             if self._clock.monotonic_us() > give_up_at_us:
@@ -200,7 +200,7 @@ class MemoryMembership:
         self._announcements_only.add((slot, incarnation))
 
     def rejoin(self) -> None:
-        """Leave and join again; void while a rebalance is in progress anyway."""
+        """Leave and rejoin; has no effect while a rebalance is in progress."""
         if self.client.state is ClientState.STABLE and not self.client.callbacks:
             self.client.rejoin()
 
@@ -216,7 +216,7 @@ class MemoryMembership:
         )
 
     def await_sources(self, sources: Sequence[tuple[str, int]]) -> None:
-        """Name what has been published in a `FleetRead`."""
+        """Report in a `FleetRead` when the given sources have published."""
         if self._follower is not None:
             self._follower.progress.await_sources(sources)
 
@@ -225,18 +225,18 @@ class MemoryMembership:
         self._must_replace = True
 
     def has_successor(self) -> bool:
-        """Tell whether another process claimed the worker's name after this one."""
+        """Return whether another process claimed the worker's name after this one."""
         return self.broker.claims.get(self.client.name) != self._client_id
 
     # ------------------------------------------------------------ parts, for models with faults
 
     def work(self) -> None:
-        """Do what a Kafka client does in the background, and end a rebalance that is complete."""
+        """Do a Kafka client's background work, and end a rebalance that is complete."""
         self.client.work()
         self.broker.group.complete()
 
     def read_slot(self, slot: int, *, count: int) -> list[Event]:
-        """Read on in an own slot, at most `count` records."""
+        """Continue reading an own slot, at most `count` records."""
         incarnation, position = self.positions[slot]
         log = self._log(slot)
         if log is None:
@@ -267,7 +267,7 @@ class MemoryMembership:
         return value is TOMBSTONE or (slot, incarnation) in self._announcements_only
 
     def read_root_slot(self) -> list[Event]:
-        """Read on in the root's slot, from its beginning: what every worker reads there."""
+        """Continue reading the root's slot for the records that every worker reads."""
         log, had_read = self._log(slot_of(ROOT_TOKEN, slots=1)), self._has_read_root
         if log is None:
             return []
@@ -284,7 +284,7 @@ class MemoryMembership:
         return [read]
 
     def read_fleet(self) -> list[Event]:
-        """Read on in all slots, if the fleet is followed."""
+        """Continue reading all slots, if the fleet is followed."""
         if self._follower is None:
             return []
         event = self._follower.poll(self._clock.monotonic_us())
@@ -322,7 +322,7 @@ class MemoryMembership:
             listener.slots_assigned(named)
 
     def _describe(self) -> list[Event]:
-        """Ask for group and topics now and then; return the answers in the poll after that."""
+        """Describe group and topics periodically; the next poll returns the answers."""
         described, self._described = self._described, []
         if described:
             return described
@@ -367,9 +367,9 @@ class MemoryStreamStartFinder:
             if record is TOMBSTONE:
                 continue
             assert isinstance(record, ProgressRecord)  # noqa: S101 - the topic holds no other
-            whole = self._assembler.add(record.body, offset=entry.offset)
-            if whole is not None and isinstance(whole[0], StreamStarted):
-                return ProgressRecord(record.epoch, record.worker, whole[0]), False
+            assembled = self._assembler.add(record.body, offset=entry.offset)
+            if assembled is not None and isinstance(assembled[0], StreamStarted):
+                return ProgressRecord(record.epoch, record.worker, assembled[0]), False
         return None, True
 
     def close(self) -> None:

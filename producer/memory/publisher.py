@@ -1,8 +1,8 @@
 """A transactional producer over the broker in memory; implements `ports.Publisher`.
 
 Records wait in the client's queue until they are flushed: by a wait for their delivery, or by the
-commit.  Values are kept as the objects that were published: `ChangeMessage` and `TOMBSTONE` in data
-topics, `ProgressRecord` in the progress topic, `ParkedChange` in the dead-letter topic.
+commit.  Values are kept as the published objects: `ChangeMessage` and `TOMBSTONE` in data topics,
+`ProgressRecord` in the progress topic, `ParkedChange` in the dead-letter topic.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Queued:
     size_bytes: int
     commit_timestamp_us: int | None
     slot: int
-    """The slot whose stream partitions it is about."""
+    """The slot of its stream partitions."""
     author_slot: int | None
     snapshot_of: int | None
     """The slot whose snapshot begins with this record; None for every other record."""
@@ -73,7 +73,8 @@ class MemoryPublisher:
         self._dead_letter = dead_letter
         self._tombstones = tombstones
         self.topic_partitions = Counter(topic for topic, _ in broker.logs)
-        """A topic that is created later is added before its first record."""
+        """Number of topic partitions by topic; a topic that is created later is added before its
+        first record."""
         self.handle: ProducerHandle | None = None
         self.is_open = False
         self._metadata: MemberMetadata | None = None
@@ -84,12 +85,12 @@ class MemoryPublisher:
         self._has_reached_broker = False
 
     def start(self) -> None:
-        """Take the transactional id over, which aborts what its former producer left open."""
+        """Take over the transactional id, which aborts its former producer's transaction."""
         self.handle = self.broker.init_producer(self.transactional_id)
         self._reset()
 
     def close(self) -> None:
-        """Drop what is queued; a transaction that the broker knows stays open."""
+        """Drop queued records; a transaction that the broker knows stays open."""
         self._reset()
         self.handle = None
 
@@ -133,7 +134,7 @@ class MemoryPublisher:
         record: PublishableRecord,
         slot: int,
     ) -> _Queued:
-        """Return a record at the place of a change, which counts in the slot's vector."""
+        """Return a record in the topic partition of a change, which counts in the slot's vector."""
         return _Queued(
             self._place(message.topic, message.key), message.key, value,
             size_bytes, record.commit_timestamp_us, slot, slot, None,
@@ -158,7 +159,7 @@ class MemoryPublisher:
         return None
 
     def await_delivery(self) -> Delivered | TransactionFailure:
-        """Send what is queued; return the offsets of the whole transaction so far."""
+        """Send queued records; return the offsets of the whole transaction so far."""
         try:
             self.flush()
         except kafka.ProducerFenced:
@@ -167,11 +168,11 @@ class MemoryPublisher:
             return self.abort_refused()
         except kafka.UnknownTopicPartition as error:
             return self.abort(f"unknown topic partition {error}")
-        written = {
+        offsets_by_slot = {
             slot: tuple(TopicOffset(*place, offset) for place, offset in sorted(offsets.items()))
             for slot, offsets in self._written.items()
         }
-        return Delivered(written, dict(self._snapshots))
+        return Delivered(offsets_by_slot, dict(self._snapshots))
 
     def send_offsets(self, offsets: tuple[tuple[int, int], ...]) -> TransactionFailure | None:
         """Send the fence with the metadata of `begin`."""
@@ -197,7 +198,7 @@ class MemoryPublisher:
         return TransactionCommitted()
 
     def abort(self, reason: str) -> TransactionFailure:
-        """Abort; nothing of the transaction stays."""
+        """Abort; nothing of the transaction remains."""
         self.is_open = False
         self._queue.clear()
         if not self._has_reached_broker:
@@ -211,7 +212,7 @@ class MemoryPublisher:
     # ------------------------------------------------------------ parts, for models with faults
 
     def flush(self) -> None:
-        """Send what is queued.
+        """Send queued records.
 
         Raises the broker's ProducerFenced, MessageRefused and UnknownTopicPartition.
         """
@@ -244,7 +245,7 @@ class MemoryPublisher:
         )
 
     def abort_refused(self) -> TransactionFailure:
-        """Abort after `MessageRefused`, and say which message it was."""
+        """Abort after `MessageRefused`, and return the failure with its message."""
         failure = self.refusal()
         outcome = self.abort(f"{failure.topic}: a message is too large")
         return outcome if isinstance(outcome, ProducerFenced) else replace(outcome, failure=failure)
@@ -255,7 +256,7 @@ class MemoryPublisher:
 
     def _place(self, topic: str, key: bytes) -> Place:
         if topic not in self.topic_partitions:  # created since the client started
-            # The broker refuses a topic that was deleted since as unknown.
+            # The broker rejects a topic that was deleted since as unknown.
             self.topic_partitions[topic] = self.broker.topic_partitions(topic) or 1
         return topic, topic_partition_of(key, self.topic_partitions[topic])
 
