@@ -7,17 +7,11 @@ partition's token is never a label: splits would create labels without limit.
 
 from __future__ import annotations
 
-import errno
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from socketserver import ThreadingMixIn
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import (
@@ -29,7 +23,7 @@ from prometheus_client import (
     make_wsgi_app,
 )
 
-from tidegate.schemas.errors import ConfigError
+from tidegate.program.web_server import WebServer
 from tidegate.version import __version__
 
 if TYPE_CHECKING:
@@ -161,30 +155,8 @@ _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 _JSON = ("Content-Type", "application/json")
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    """One thread per request: a client that sends nothing must not block a probe."""
-
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], *, family: socket.AddressFamily) -> None:
-        self.address_family = family
-        super().__init__(address, _Handler)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Write nothing about clients that reset their connection."""
-
-
-class _Handler(WSGIRequestHandler):
-    """Requests, which are not written to the program's log."""
-
-    timeout = 10.0
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Write nothing."""
-
-
-class StatusServer:
-    """An HTTP server in its own thread, until it is closed."""
+class StatusServer(WebServer):
+    """Serves metrics and health from its thread until it is closed."""
 
     def __init__(
         self,
@@ -202,47 +174,8 @@ class StatusServer:
         self._pages = dict(pages or {})
         self._metrics = make_wsgi_app(registry)
         self._health = health
-        try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._server = _Server((host, port), family=family)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise ConfigError(
-                    f"metrics_port: port {port} is taken", hint="Choose another, or 0 for no server"
-                ) from error
-            raise ConfigError(
-                f"metrics_host: cannot listen on {host!r}, port {port}: {error.strerror}",
-                hint="Name an address of this machine",
-            ) from error
-        self._server.set_app(self._answer)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="status-server", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """The port on which the server listens."""
-        return self._server.server_port
-
-    def close(self) -> None:
-        """Stop serving; returns when the port is free."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
+        hint = "Choose another, or 0 for no server"
+        super().__init__(self._answer, host, port, settings="metrics_", hint=hint)
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         match environ["PATH_INFO"]:

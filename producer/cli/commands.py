@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,6 +22,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from tidegate.producer.cli.console.config import ConsoleConfig
 from tidegate.producer.cli.operations import add_operations
 from tidegate.producer.cli.report import AllAsJson, AsJson, ProgressLine, print_answer, print_json
 from tidegate.producer.config import DISCOVER_FLAGS, DiscoverConfig, FleetConfig, ProducerConfig
@@ -201,6 +204,20 @@ def lineage(
     else:
         write = command.as_dot if form is GraphForm.DOT else command.as_mermaid
         sys.stdout.write(write(graph, now_us=now_us))
+
+
+@app.command()
+@with_settings(FleetConfig)
+@with_flags(ConsoleConfig)
+def console(settings: FleetConfig, **flags: Any) -> None:
+    """Serve pages that show the stream, its fleet and its releases, until a signal; read only."""
+    from tidegate.producer.cli.console import command
+
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    own = ConsoleConfig.load(**flags)
+    command.serve(settings, own, stopping=stopping, show=typer.echo)
 
 
 @app.command("dead-letters")

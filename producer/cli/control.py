@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 
-from tidegate.lineage.fleet_status import FleetStatus, fleet_status
+from tidegate.lineage.fleet_status import FleetStatus
 from tidegate.producer.cli.clients import kafka_options, schema_registry
 from tidegate.producer.cli.command_sender import send_commands
 from tidegate.producer.cli.fleet_reader import FleetReader, FleetRecords
@@ -124,7 +124,7 @@ def control(
         give_up_at = time.monotonic() + wait_s
         while True:
             reader.wait(_FRESH_S)
-            status = _status(reader.read())
+            status = reader.read().fleet()
             report = _report(status, reader.members(), state, is_new=bool(written))
             is_over = status.control is not None and status.control.state is not state
             if wait_s <= 0 or report.is_done or is_over or time.monotonic() > give_up_at:
@@ -228,10 +228,6 @@ def _report(
         draining,
         is_done=is_seen and not draining,
     )
-
-
-def _status(records: FleetRecords) -> FleetStatus:
-    return fleet_status(records.view, records.started, epoch=records.epoch)
 
 
 def _now_us() -> int:

@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 
+from tidegate.lineage.fleet_status import FleetStatus, fleet_status
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.lineage_graph import PartitionHistory
 from tidegate.producer.cli.clients import (
@@ -60,6 +61,10 @@ class FleetRecords:
             for topic in token.totals
         )
         return self.history.finished_changes + open_changes
+
+    def fleet(self) -> FleetStatus:
+        """Return the status of the fleet as of these records."""
+        return fleet_status(self.view, self.started, epoch=self.epoch)
 
 
 class FleetReader:

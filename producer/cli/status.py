@@ -6,17 +6,17 @@ import http.client
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.lineage.fleet_status import FleetStatus, fleet_status
+from tidegate.lineage.fleet_status import FleetStatus
 from tidegate.producer.backfill.read_partition import is_of_backfill, reading_of
 from tidegate.producer.backfill.table_run import place_of
-from tidegate.producer.cli.fleet_reader import FleetReader
+from tidegate.producer.cli.fleet_reader import FleetReader, FleetRecords
 from tidegate.producer.cli.stream_states import StreamState, state_since, stream_state
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import StreamNotStarted
@@ -83,7 +83,7 @@ def ask_worker(address: str) -> WorkerCounts:
     reason.
     """
     try:
-        text = _fetch(address, "/metrics")
+        text = fetch_page(address, "/metrics")
         samples = {
             sample.name.removeprefix(_PREFIX): sample.value
             for family in text_string_to_metric_families(text)
@@ -118,13 +118,13 @@ def _finite(seconds: float | None) -> float | None:
 def _retried(address: str) -> tuple[tuple[RetriedFault, ...] | None, int]:
     """Return the faults that the worker retries; None if it does not serve them."""
     try:
-        return faults_of_json(_fetch(address, ERRORS_PATH))
+        return faults_of_json(fetch_page(address, ERRORS_PATH))
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         return None, 0
 
 
-def _fetch(address: str, path: str) -> str:
-    """Return a page; raises OSError and HTTPException."""
+def fetch_page(address: str, path: str) -> str:
+    """Return a page that a program of Tidegate serves; raises OSError and HTTPException."""
     with closing(http.client.HTTPConnection(address, timeout=_TIMEOUT_S)) as connection:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -157,11 +157,16 @@ class StreamStatus:
 
 
 def follow(
-    config: ProducerConfig, *, metrics: Sequence[str] = (), interval_s: float = 0.0
+    config: ProducerConfig,
+    *,
+    metrics: Sequence[str] = (),
+    interval_s: float = 0.0,
+    on_records: Callable[[FleetRecords], None] = lambda _records: None,
 ) -> Iterator[StreamStatus]:
     """Yield the status now, and again after each interval, as long as the caller iterates.
 
     `metrics` are addresses of workers' metrics.  A stream that has not begun has a status, too.
+    `on_records` gets the records of each one, which may be read until it returns.
     Otherwise raises as `FleetReader` does.
     """
     while True:
@@ -182,7 +187,8 @@ def follow(
                 rate = max(changes - before[0], 0) / (at_s - before[1])
             before = changes, at_s
             members = tuple(reader.members())
-            fleet = fleet_status(records.view, records.started, epoch=records.epoch)
+            fleet = records.fleet()
+            on_records(records)
             state = stream_state(fleet, members)
             yield StreamStatus(
                 fleet=fleet,

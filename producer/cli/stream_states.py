@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.errors import is_expired
-from tidegate.lineage.fleet_status import FleetStatus, fleet_status
+from tidegate.lineage.fleet_status import FleetStatus
 from tidegate.producer.errors import CommandRefused
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ COMMAND_RULES: Mapping[Command, CommandRule] = {
     Command.RESET: CommandRule(_ALL, is_offline=True),
 }
 
-_HINTS: Mapping[StreamState, str] = {
+HINTS: Mapping[StreamState, str] = {
     StreamState.NOT_STARTED: "Start a worker, or check the prefix",
     StreamState.STARTING: "Wait until it runs",
     StreamState.RUNNING: "It needs nothing",
@@ -202,20 +202,19 @@ def require_permitted(
     if is_permitted and (is_paused or not rule.needs_pause) and (is_read or not rule.needs_readers):
         return state
     if is_permitted and rule.needs_readers:
-        hint = _HINTS[StreamState.PAUSED] if is_paused else _NO_WORKER
+        hint = HINTS[StreamState.PAUSED] if is_paused else _NO_WORKER
     elif command is Command.ACCEPT_GAP and status is not None:
         hint = _NOTHING_EXPIRED
     elif rule.needs_pause and not is_paused and state in _GOES_ON:
         hint = _NO_WORKER if state is StreamState.PAUSED else _NOT_PAUSED
     else:
-        hint = _HINTS[state]
+        hint = HINTS[state]
     raise CommandRefused(command.value, state.value, hint=hint)
 
 
 def require_command(command: Command, records: FleetRecords, members: Iterable[str]) -> StreamState:
     """Do the same with the records of the progress topic and the members of the group."""
-    status = fleet_status(records.view, records.started, epoch=records.epoch)
-    return require_permitted(command, status, tuple(members))
+    return require_permitted(command, records.fleet(), tuple(members))
 
 
 class StreamChange(StrEnum):

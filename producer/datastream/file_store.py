@@ -180,6 +180,13 @@ class FileStore(Protocol):
         """
         ...
 
+    def written_us(self, path: str) -> int:
+        """Return when a file was written, by the clock of the store.
+
+        Raises PathMissing for one that does not exist, else ConfigError and UnreachableError.
+        """
+        ...
+
 
 class LocalStore:
     """Files of this machine; errors name `setting`.
@@ -242,6 +249,13 @@ class LocalStore:
             refuse(error, path, scheme="", setting=self._setting)
         return _buffered(raw, path, scheme="", setting=self._setting)
 
+    def written_us(self, path: str) -> int:
+        """Return when a file was written."""
+        try:
+            return _came_ns(Path(path).stat()) // _NS_PER_US
+        except (OSError, ValueError) as error:
+            refuse(error, path, scheme="", setting=self._setting)
+
 
 class FsspecStore:
     """Files of a bucket, or of any other file system of fsspec's."""
@@ -293,6 +307,14 @@ class FsspecStore:
         except Exception as error:  # noqa: BLE001 - each library has its own
             refuse(error, self._url(path), scheme=self._scheme, setting=self._setting)
         return _buffered(raw, self._url(path), scheme=self._scheme, setting=self._setting)
+
+    def written_us(self, path: str) -> int:
+        """Return when a file was written."""
+        try:
+            entry = self._files.info(path)
+        except Exception as error:  # noqa: BLE001 - each library has its own
+            refuse(error, self._url(path), scheme=self._scheme, setting=self._setting)
+        return _modified_us(entry, self._url(path))
 
     def _url(self, path: str) -> str:
         return f"{self._scheme}://{path.lstrip('/')}"

@@ -1,0 +1,1 @@
+"""`tidegate-producer console`: pages that show a stream, its fleet and its releases; read only."""
