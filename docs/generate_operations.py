@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tidegate.local_stack.config import LocalStackConfig
+from tidegate.producer.cli.console.config import ConsoleConfig
 from tidegate.producer.cli.stream_states import COMMAND_RULES, CommandRule, StreamState, drawing
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.observation.metrics import METRICS as PRODUCER_METRICS
@@ -188,6 +189,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "producer settings": lambda: settings_table(ProducerConfig),
     "consumer settings": lambda: settings_table(ConsumerConfig),
+    "console settings": lambda: settings_table(ConsoleConfig),
     "local settings": lambda: settings_table(LocalStackConfig),
     "producer owned options": lambda: names(ProducerConfig.owned_kafka_options),
     "consumer options": consumer_options,

@@ -30,6 +30,9 @@ class LocalStackConfig(Settings):
     control_port: int = Field(
         default=0, ge=0, le=65535, description="The simulator's control port; 0: a free one"
     )
+    console_port: int = Field(
+        default=0, ge=0, le=65535, description="The console's port; 0: a free one"
+    )
     seed: int = Field(default=0, ge=0, description="Seed of the simulator and of the sample bank")
     stream_partitions: int = Field(
         default=4,

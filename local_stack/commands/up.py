@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +27,8 @@ from tidegate.local_stack.demo.bank_database import (
 )
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.parts.programs import DatabaseName, Programs
+from tidegate.local_stack.parts.process import HOST, choose_ports
+from tidegate.local_stack.parts.programs import CONSUMER_NAME, DatabaseName, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.errors import ConfigError
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 PREFIX = "bank"
 _WORKERS = 2
+_CONSOLE = "console_port"
+_METRICS = (*(f"w{number}" for number in range(1, _WORKERS + 1)), CONSUMER_NAME)
+"""The programs whose metrics the console reads."""
 _ACCOUNTS = 10
 _TRIGGER_MS = 1_000
 _MIRROR_MS = 2_000
@@ -58,6 +62,8 @@ class Sample:
     producer_file: Path
     consumer_file: Path
     """Settings files of the two programs."""
+    audit_file: Path
+    """Where the console looks for an audit's result."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables that point Spanner's clients and other programs at it."""
@@ -99,6 +105,7 @@ class Sample:
             f"{producer} lineage --config {files[0]}",
             f"{producer} dead-letters --config {files[0]}",
             f"{consumer} audit --config {files[1]}",
+            f"{consumer} audit --json --config {files[1]} > {shlex.quote(str(self.audit_file))}",
         ]
 
 
@@ -201,7 +208,9 @@ def keep_up(
         stack = cleanup.enter_context(
             LocalStack(own_config, report=view.detail, keeps_databases=True, is_lasting=True)
         )
-        programs = _programs(stack, folder.path)
+        ports = choose_ports({_CONSOLE: config.console_port, **dict.fromkeys(_METRICS, 0)})
+        metrics_ports = {name: ports[name] for name in _METRICS}
+        programs = _programs(stack, folder.path, metrics_ports)
         programs.write_settings_files()
         sample = Sample(
             bootstrap_servers=stack.bootstrap_servers,
@@ -212,11 +221,16 @@ def keep_up(
             output=programs.output,
             producer_file=programs.producer_file,
             consumer_file=programs.consumer_file,
+            audit_file=programs.audit_file,
         )
         pipeline = Pipeline(programs)
         cleanup.callback(pipeline.stop)
+        pipeline.start_console(port=ports[_CONSOLE])
+        with view.hidden():
+            show(f"# console http://{HOST}:{ports[_CONSOLE]}/")
         if continues:
-            view.stage(f"continuing with the data in {folder.path}: starting workers and consumer")
+            kept = f"{pipeline.released().releases} releases, the databases and the topics"
+            view.stage(f"continuing with {kept} in {folder.path}: starting workers and consumer")
             _continue(pipeline)
         else:
             view.stage("creating a small bank, starting workers and consumer")
@@ -231,7 +245,7 @@ def keep_up(
             time.sleep(_CHECK_EVERY_S)
 
 
-def _programs(stack: LocalStack, folder: Path) -> Programs:
+def _programs(stack: LocalStack, folder: Path, metrics_ports: Mapping[str, int]) -> Programs:
     return Programs(
         folder=folder,
         bootstrap_servers=stack.bootstrap_servers,
@@ -241,6 +255,7 @@ def _programs(stack: LocalStack, folder: Path) -> Programs:
         stream=STREAM,
         prefix=PREFIX,
         log_level="info",
+        metrics_ports=metrics_ports,
         more={
             # A batch is due with each heartbeat of the fleet; without a pause between them an
             # idle stack takes most of a core.

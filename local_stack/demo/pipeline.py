@@ -47,6 +47,7 @@ class Pipeline:
     programs: Programs
     workers: list[Program] = field(default_factory=list)
     consumer: Program | None = None
+    console: Program | None = None
     _down_on_purpose: set[str] = field(default_factory=set)
 
     def start_workers(
@@ -69,6 +70,11 @@ class Pipeline:
         self._wait_for_progress_topic(tick)
         self.consumer = self.programs.consumer()
         self.consumer.start()
+
+    def start_console(self, *, port: int) -> None:
+        """Start the console; it needs neither workers nor a consumer."""
+        self.console = self.programs.console(port=port)
+        self.console.start()
 
     def records_in(self, topic: str) -> int:
         """Return how many records a topic has, with those that no transaction committed.
@@ -198,18 +204,19 @@ class Pipeline:
         handler of it, and have nothing to finish.
         """
         faults = []
-        for program in [p for p in (self.consumer, *self.workers) if p is not None]:
+        for program in [p for p in (self.console, self.consumer, *self.workers) if p is not None]:
             code = program.stop()
             if code not in {0, None} and (code != _TERMINATED or program.has_begun):
                 faults.append(
                     f"{program.name} was stopped and ended with exit code {code}; its log "
                     f"{program.spec.log} ends with:\n{program.process.log_tail(_TAIL_LINES)}"
                 )
-        self.consumer, self.workers = None, []
+        self.console, self.consumer, self.workers = None, None, []
         return faults
 
     def _all(self) -> list[Program]:
-        return [*self.workers, *([self.consumer] if self.consumer else [])]
+        others = (self.consumer, self.console)
+        return [*self.workers, *(program for program in others if program is not None)]
 
 
 def _last_batch(log: Path) -> str:

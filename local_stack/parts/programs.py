@@ -140,7 +140,10 @@ def wait_for_step(
 
 _PRODUCER = "TIDEGATE_PRODUCER_"
 _CONSUMER = "TIDEGATE_CONSUMER_"
+_CONSOLE = "TIDEGATE_CONSOLE_"
 _GRACE_MS = 30_000
+CONSUMER_NAME = "consumer"
+"""The name of the consumer's program, unless it has another."""
 _TABLES = frozenset({"KAFKA_OPTIONS", "SOURCE"})
 """Settings that the environment has as JSON, and a file as tables."""
 
@@ -213,6 +216,8 @@ class Programs:
     """The listener that the programs use; clients that only observe use `bootstrap_servers`."""
     source: str = ""
     """The producer's table `[source]` as JSON, in place of a Spanner database."""
+    metrics_ports: Mapping[str, int] = field(default_factory=dict)
+    """Where programs serve their metrics, by their names; others serve none."""
     has_iceberg: bool = False
     """Whether the consumer's Spark has what its Iceberg sinks need."""
 
@@ -230,6 +235,11 @@ class Programs:
     def producer_file(self) -> Path:
         """The settings file of the producer's commands."""
         return self.folder / "producer.toml"
+
+    @property
+    def audit_file(self) -> Path:
+        """The result of the last audit, for the console."""
+        return self.folder / "audit.json"
 
     @property
     def consumer_file(self) -> Path:
@@ -264,12 +274,38 @@ class Programs:
             "WORKER": name,
             "START": start,
             "LOG_LEVEL": self.log_level,
+            **self._metrics(name),
         }
         return self._program(
             name,
             module="tidegate.producer",
             settings={_PRODUCER + key: value for key, value in settings.items()},
         )
+
+    def console(self, *, port: int) -> Program:
+        """Return the console, which shows all of it on a port of this machine."""
+        producer = {**self._producer_settings(), "LOG_LEVEL": "warning"}
+        places = {name: f"127.0.0.1:{number}" for name, number in self.metrics_ports.items()}
+        console = {
+            "PORT": str(port),
+            "OUTPUT": str(self.output),
+            "AUDIT": str(self.audit_file),
+            "CONSUMER_METRICS": places.pop(CONSUMER_NAME, ""),
+            "WORKER_METRICS": ",".join(places.values()),
+        }
+        return self._program(
+            "console",
+            module="tidegate.producer",
+            command="console",
+            settings={
+                **{_PRODUCER + key: value for key, value in producer.items()},
+                **{_CONSOLE + key: value for key, value in console.items()},
+            },
+        )
+
+    def _metrics(self, name: str) -> dict[str, str]:
+        port = self.metrics_ports.get(name)
+        return {} if port is None else {"METRICS_PORT": str(port)}
 
     def _consumer_settings(self) -> dict[str, str]:
         """Return the settings that all commands of the consumer share."""
@@ -287,10 +323,14 @@ class Programs:
             "JAVA_OPTIONS": quick_start(),
         }
 
-    def consumer(self, name: str = "consumer") -> Program:
+    def consumer(self, name: str = CONSUMER_NAME) -> Program:
         """Return the consumer; needs a Java and the fetched JVM parts."""
         java = find_java()
-        settings = {**self._consumer_settings(), "LOG_LEVEL": self.log_level}
+        settings = {
+            **self._consumer_settings(),
+            "LOG_LEVEL": self.log_level,
+            **self._metrics(name),
+        }
         return self._program(
             name,
             module="tidegate.spark_consumer",
@@ -321,13 +361,15 @@ class Programs:
             "KAFKA_OPTIONS": json.dumps(self.secure.client_options()),
         }
 
-    def _program(self, name: str, *, module: str, settings: Mapping[str, str]) -> Program:
+    def _program(
+        self, name: str, *, module: str, settings: Mapping[str, str], command: str = "run"
+    ) -> Program:
         folder = self.folder / "programs" / name
         folder.mkdir(parents=True, exist_ok=True)
         inherited = {
             key: value
             for key, value in os.environ.items()
-            if not key.upper().startswith((_PRODUCER, _CONSUMER))
+            if not key.upper().startswith((_PRODUCER, _CONSUMER, _CONSOLE))
         }
         environ = {
             **inherited,
@@ -338,7 +380,7 @@ class Programs:
         return Program(
             ProcessSpec(
                 name=name,
-                command=[sys.executable, "-m", module, "run"],
+                command=[sys.executable, "-m", module, command],
                 log=self.folder / "logs" / f"{name}.log",
                 environ=environ,
                 folder=folder,

@@ -48,6 +48,7 @@ def execute(stack: SharedStack, *, last: str) -> Any:
         output=folder,
         producer_file=folder / "producer.toml",
         consumer_file=folder / "consumer.toml",
+        audit_file=Path("audit.json"),
     )
     programs = replace(stack.programs(STREAM), prefix=PREFIX)
     database = create_bank_database(name)

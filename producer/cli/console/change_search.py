@@ -1,7 +1,6 @@
 """The changes of one key, in their order: where each is in Kafka, and which release has it.
 
-The data topic is read from a time on, and what belongs to other keys is passed over, so a search
-has two limits: seconds and records.  Nothing is written, no group is joined.
+The data topic is read from a time on, and what belongs to other keys is passed over.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import io
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
@@ -19,25 +18,18 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import fastavro
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from tidegate.producer.cli.clients import kafka_options, schema_registry
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.kafka.recent_records import RecentRecords, StoredRecord
 from tidegate.producer.kafka.topics import KafkaTopics
-from tidegate.program.kafka_clients import make_client
-from tidegate.program.kafka_errors import AT_END, kafka_failure
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConfigError, SchemaError
-from tidegate.schemas.instants import US_PER_MS, parse_rfc3339_ns
+from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_REDRIVEN, TopicNames
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
 
-_CALL_S = 10.0
-_SEARCH_S = 20.0
-_RECORDS_MAX = 2_000_000
-_BATCH = 10_000
-_POLL_S = 0.5
 _VALUES_MAX = 4_000
 SHOWN_MAX = 200
 """The newest changes of a key that are kept."""
@@ -95,68 +87,28 @@ def find_changes(
         )
     registry = schema_registry(config)
     wanted = _wanted(registry, topic, key)
-    consumer = make_client(
-        Consumer,
-        {
-            "bootstrap.servers": config.bootstrap_servers,
-            **options,
-            "group.id": f"{names.group}-console",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-        },
+    records = RecentRecords(
+        topic,
+        range(described[topic].topic_partitions),
+        since_ms=max(round((time.time() - hours * 3_600) * 1_000), 0),
+        bootstrap_servers=config.bootstrap_servers,
+        client_group=f"{names.group}-console",
+        options=options,
     )
-    with closing(consumer):
-        since_ms = max(round((time.time() - hours * 3_600) * 1_000), 0)
-        numbers = range(described[topic].topic_partitions)
-        messages = _Messages(consumer, topic, numbers, since_ms=since_ms)
+    with closing(records):
         changes = [
-            _change(message, registry, with_values=with_values)
-            for message in messages
-            if wanted.fits(message.key()) and message.value() is not None
+            _change(record, registry, with_values=with_values)
+            for record in records
+            if wanted.fits(record.key) and record.value is not None
         ]
     changes.sort(key=lambda change: (change.order_key, change.offset))
-    return Search(topic, tuple(changes[-SHOWN_MAX:]), messages.records, messages.is_cut)
+    return Search(topic, tuple(changes[-SHOWN_MAX:]), records.count, records.is_cut)
 
 
-class _Messages:
-    """The committed records of a topic from a time on, up to its end at the first look."""
-
-    def __init__(
-        self, consumer: Consumer, topic: str, numbers: Iterable[int], *, since_ms: int
-    ) -> None:
-        self.records = 0
-        self.is_cut = False
-        self._consumer = consumer
-        try:
-            starts = consumer.offsets_for_times(
-                [TopicPartition(topic, number, since_ms) for number in numbers], timeout=_CALL_S
-            )
-        except KafkaException as error:
-            raise kafka_failure(error.args[0], attempt=f"cannot read topic {topic}") from error
-        # A topic partition without a record since then has no such offset.
-        self._open = {start.partition for start in starts if start.offset >= 0}
-        consumer.assign([start for start in starts if start.offset >= 0])
-
-    def __iter__(self) -> Iterator[Message]:
-        give_up_at = time.monotonic() + _SEARCH_S
-        while self._open:
-            for message in self._consumer.consume(_BATCH, _POLL_S):
-                error = message.error()
-                if error is None:
-                    self.records += 1
-                    yield message
-                elif error.code() == AT_END:
-                    self._open.discard(message.partition())
-            if self._open and (time.monotonic() > give_up_at or self.records >= _RECORDS_MAX):
-                self.is_cut = True
-                return
-
-
-def _change(message: Message, registry: HttpSchemaRegistry, *, with_values: bool) -> FoundChange:
-    headers: dict[str, Any] = dict(message.headers() or ())
-    order_key = headers.get(HEADER_ORDER, b"")
+def _change(
+    record: StoredRecord, registry: HttpSchemaRegistry, *, with_values: bool
+) -> FoundChange:
+    order_key = record.headers.get(HEADER_ORDER, b"")
     order = OrderKey.decode(order_key)
     high, low = order.record_sequence
     return FoundChange(
@@ -165,12 +117,12 @@ def _change(message: Message, registry: HttpSchemaRegistry, *, with_values: bool
         transaction=order.server_transaction_id,
         record_sequence=f"{high:x}-{low:x}" if high else str(low),
         mod_number=order.mod_number,
-        mod=_MODS.get(headers.get(HEADER_MOD, b""), "unknown"),
-        topic_partition=message.partition() or 0,
-        offset=message.offset() or 0,
-        published_us=message.timestamp()[1] * US_PER_MS,
-        is_redriven=HEADER_REDRIVEN in headers,
-        values=_shown(message.value() or b"", registry) if with_values else "",
+        mod=_MODS.get(record.headers.get(HEADER_MOD, b""), "unknown"),
+        topic_partition=record.topic_partition,
+        offset=record.offset,
+        published_us=record.written_us,
+        is_redriven=HEADER_REDRIVEN in record.headers,
+        values=_shown(record.value or b"", registry) if with_values else "",
     )
 
 

@@ -24,8 +24,10 @@ from tidegate.lineage.fleet_status import (
 )
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.lineage_graph import PartitionHistory
 from tidegate.producer.cli import fleet_reader
 from tidegate.producer.cli.accept_gap import accept_gap
+from tidegate.producer.cli.fleet_reader import FleetRecords
 from tidegate.producer.cli.redrive import redrive
 from tidegate.producer.cli.stream_states import (
     COMMAND_RULES,
@@ -216,7 +218,7 @@ def test_a_failed_stream_takes_up_a_backfill_while_it_is_read():
 def test_what_was_read_of_a_topic_is_enough_to_know_the_state():
     view = FleetView(epoch="e", progress_topic="p", slots=1)
     body = SimpleNamespace(stream="s", end_ns=None)
-    records = SimpleNamespace(view=view, started=body, epoch="e")
+    records = FleetRecords(view, body, 4, "e", PartitionHistory(epoch="e"))
     assert require_command(Command.PAUSE, records, WORKER) is State.STARTING
     with pytest.raises(CommandRefused, match="the stream is Starting"):
         require_command(Command.RESUME, records, WORKER)

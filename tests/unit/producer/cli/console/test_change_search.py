@@ -9,6 +9,7 @@ import pytest
 
 from tidegate.producer.cli.console import change_search
 from tidegate.producer.cli.console.change_search import find_changes
+from tidegate.producer.kafka import recent_records
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.registry import RegisteredSchema
@@ -82,7 +83,7 @@ class End:
     """The report of an end."""
 
     def code(self):
-        return change_search.AT_END
+        return recent_records.AT_END
 
 
 class Consumer:
@@ -114,7 +115,7 @@ def find(place, monkeypatch):
 
     def search(messages, key, *, registry=None, hours=1.0, with_values=True, ends=True):
         consumer = Consumer(messages, ends=ends)
-        monkeypatch.setattr(change_search, "make_client", lambda *_: consumer)
+        monkeypatch.setattr(recent_records, "make_client", lambda *_: consumer)
         monkeypatch.setattr(change_search, "schema_registry", lambda _: registry or Registry())
 
         class Topics:
@@ -247,7 +248,7 @@ def test_a_change_that_was_put_back_says_so(find):
 
 
 def test_a_search_ends_at_its_limit(find, monkeypatch):
-    monkeypatch.setattr(change_search, "_RECORDS_MAX", 1)
+    monkeypatch.setattr(recent_records, "_RECORDS_MAX", 1)
     own = framed({"Id": 7, "Name": "x"})
     found = find([Message(own)], '[7, "x"]', ends=False)
     assert found.is_cut
