@@ -65,9 +65,9 @@ class ProducerConfig(SourceSettings):
             "progress_history_hours"
         ),
         "What is published": (
-            "start backfill end tables tables_left_out columns_left_out mod_types tags_left_out "
-            "system_transactions_left_out timestamps envelope value_format key_format tombstones "
-            "poison"
+            "start backfill end until tables tables_left_out columns_left_out mod_types "
+            "tags_left_out system_transactions_left_out timestamps envelope value_format "
+            "key_format tombstones poison"
         ),
         "Workers and limits": (
             "worker commit_interval_ms session_timeout_ms transaction_timeout_ms leave_on_stop "
@@ -103,6 +103,12 @@ class ProducerConfig(SourceSettings):
         ),
     )  # fmt: skip
     end: str = Field(default="", description="Where the stream ends: RFC 3339; empty: never")
+    until: Literal["", "ended"] = Field(
+        default="", description=(
+            "ended: a worker of a stream with an `end` stops with exit code 0 once all of the "
+            "stream is published; empty: it stays"
+        ),
+    )  # fmt: skip
     heartbeat_ms: int = Field(
         default=1_000,
         ge=100,
@@ -293,6 +299,8 @@ class ProducerConfig(SourceSettings):
         start_ns, end_ns = self.start_ns, self.end_ns
         if start_ns is not None and end_ns is not None and end_ns < start_ns:
             raise ValueError("end: is before start")
+        if self.until and end_ns is None:
+            raise ValueError("until: the stream has no end: set end, or leave it out")
         if 0 < self.drift_ms_max < 10 * self.heartbeat_ms:
             raise ValueError("drift_ms_max: must be 0 or at least ten times heartbeat_ms")
         if self.poison == "park" and self.progress_version == 1:

@@ -7,12 +7,14 @@ import signal
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.backfill.on_demand import OnDemandStream
 from tidegate.producer.backfill.requests import TableRequests
+from tidegate.producer.cli.end_watch import EndWatch
 from tidegate.producer.cli.environment import find_environment
 from tidegate.producer.cli.stream_settings import filter_of
 from tidegate.producer.cli.worker_parts import Parts, prepare
@@ -65,6 +67,9 @@ def run(config: ProducerConfig) -> None:
             signal.signal(number, signal.SIG_DFL)
             worker.request_drain(leaves_group=config.leave_on_stop)
 
+        if config.until:
+            watch = EndWatch(config, partial(worker.request_drain, leaves_group=True))
+            exits.callback(watch.close)
         signal.signal(signal.SIGTERM, on_signal)
         signal.signal(signal.SIGINT, on_signal)
         collect_rarely()
