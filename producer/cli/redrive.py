@@ -29,7 +29,7 @@ from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.sole_workers import RedrivingWorker
 from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
-from tidegate.producer.spanner.decoding.values import values_of_text
+from tidegate.producer.spanner.decoding.fields import values_of_text
 from tidegate.producer.translation.parked_changes import ParkedKey, ParkedTranslator, Selection
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339

@@ -32,9 +32,9 @@ from tidegate.producer.datastream.errors import Position
 from tidegate.producer.datastream.event import Event, parse_event
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.records import UnreadableValues
+from tidegate.producer.spanner.decoding.fields import values_of_text
 from tidegate.producer.spanner.decoding.proto_rows import ProtoResponseDecoder
 from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache
-from tidegate.producer.spanner.decoding.values import values_of_text
 from tidegate.producer.translation.parked_record import read_parked_record, write_parked_record
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.avro_types import avro_type

@@ -27,7 +27,7 @@ from tidegate.producer.errors import EndedInGap, GapNotAccepted, RedriveFailed
 from tidegate.producer.memory.broker import TOMBSTONE
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import DeadLetter, ParkedChange
-from tidegate.producer.spanner.decoding.values import values_of_text
+from tidegate.producer.spanner.decoding.fields import values_of_text
 from tidegate.producer.translation.parked_changes import ParkedTranslator
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.progress import (

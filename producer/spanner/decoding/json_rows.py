@@ -23,6 +23,7 @@ from tidegate.producer.records import (
     StreamRecord,
     UnreadableValues,
 )
+from tidegate.producer.spanner.decoding.fields import values_of_text
 from tidegate.producer.spanner.decoding.response import (
     TEXT,
     RowDecoder,
@@ -30,7 +31,6 @@ from tidegate.producer.spanner.decoding.response import (
     content_of,
 )
 from tidegate.producer.spanner.decoding.struct_rows import ColumnTypesCache
-from tidegate.producer.spanner.decoding.values import values_of_text
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.progress import ChildPartition

@@ -23,17 +23,7 @@ from tidegate.producer.records import (
     RecordColumn,
     StreamRecord,
 )
-from tidegate.producer.spanner.decoding.response import (
-    LIST,
-    NULL,
-    TEXT,
-    Decoder,
-    Serialised,
-    content_of,
-    elements,
-    row_type,
-)
-from tidegate.producer.spanner.decoding.values import (
+from tidegate.producer.spanner.decoding.fields import (
     flag,
     integer,
     is_null,
@@ -44,6 +34,16 @@ from tidegate.producer.spanner.decoding.values import (
     struct_fields,
     text_of,
     text_or_empty,
+)
+from tidegate.producer.spanner.decoding.response import (
+    LIST,
+    NULL,
+    TEXT,
+    Decoder,
+    Serialised,
+    content_of,
+    elements,
+    row_type,
 )
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns

@@ -8,6 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.producer.spanner.decoding import response as raw_values
+from tidegate.producer.spanner.decoding.fields import (
+    flag,
+    integer,
+    items,
+    json_object,
+    json_values,
+    struct_fields,
+    text_of,
+    text_or_empty,
+    values_of_text,
+)
 from tidegate.producer.spanner.decoding.response import (
     LIST,
     NULL,
@@ -19,17 +30,6 @@ from tidegate.producer.spanner.decoding.response import (
     parse_response,
     parse_value,
     row_type,
-)
-from tidegate.producer.spanner.decoding.values import (
-    flag,
-    integer,
-    items,
-    json_object,
-    json_values,
-    struct_fields,
-    text_of,
-    text_or_empty,
-    values_of_text,
 )
 from tidegate.schemas.errors import SchemaError
 

@@ -1,4 +1,4 @@
-"""Reads the serialised values of a change stream's response.
+"""Reads the serialised fields of a change stream's response.
 
 Each function reads one kind of field, and raises a SchemaError with the field's name for any other
 value.  NULL and empty differ where they differ in the service's documentation.
