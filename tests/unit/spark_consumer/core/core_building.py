@@ -1,4 +1,4 @@
-"""Records of a stream's progress, and batches that have read them."""
+"""Records of a stream's progress, batches that have read them, and a plan."""
 
 from __future__ import annotations
 
@@ -33,22 +33,54 @@ from tidegate.spark_consumer.core.batch_effects import (
     StoreState,
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
-from tidegate.spark_consumer.core.batch_state import TopicIds
+from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
 from tidegate.spark_consumer.core.file_names import frontier_file
 from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.part_log import FrontierLog
 from tidegate.spark_consumer.core.plan import (
+    PLAN_FORMAT,
+    Compaction,
     CompactSegments,
+    FreshRows,
+    Plan,
+    ReleaseBounds,
     SetLateAside,
     StoreDeadLetters,
     StoreSegment,
 )
 from tidegate.spark_consumer.core.release import BatchStats, Distribution
+from tidegate.spark_consumer.core.sums import RowSum
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS, DATA, PARKED = "bank-progress", "bank.accounts", "bank-dead-letter"
 IDS = (TopicIds(DATA, (1,), (2,)),)
 DUE = BatchStats(due=Distribution(2, (8, 9)), topics=IDS)
+
+PLANNED_SEGMENT = Segment("000000000004-000", 21, 30, 6, (25, 30))
+
+JOINED = Segment("000000000004-joined", 15, 40, 9, (40,))
+
+PLAN = Plan(
+    format=PLAN_FORMAT,
+    code="0.1.0",
+    prefix="bank",
+    query_id="q",
+    batch=4,
+    end_offsets={"bank-progress": {0: 9, 15: 3}},
+    after_us=10,
+    through_us=20,
+    slowest="token",
+    stream_has_ended=False,
+    late_rows=1,
+    releases=(ReleaseBounds(2, 10, 15, ("s",), cuts_us=(12,)), ReleaseBounds(3, 15, 20, ())),
+    stored=(PLANNED_SEGMENT,),
+    compaction=Compaction(("s", "t"), JOINED),
+    topics=(TopicIds("bank.a", (1,), (2,)),),
+    frontier="000000000004/1",
+    dropped_frontiers=("frontiers/000000000003",),
+    sinks=("changelog", "mirror"),
+    fresh=FreshRows(3, RowSum(6, 2**63 + 1)),
+)
 
 
 def as_json(content):

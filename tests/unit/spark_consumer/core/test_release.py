@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import random
 from dataclasses import replace
 
 import pytest
@@ -12,13 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.spark_consumer.core.batch_state import Segment
-from tidegate.spark_consumer.core.compaction import (
-    CompactionBudget,
-    CompactionLimits,
-    DataFile,
-    choose_run,
-)
-from tidegate.spark_consumer.core.conservation import is_whole, reads_of, require_whole
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.release import (
     NO_CHANGES,
@@ -31,8 +22,6 @@ from tidegate.spark_consumer.core.release import (
     releases_of,
     segments_of,
 )
-from tidegate.spark_consumer.core.sums import NO_ROWS, RowSum, SegmentRead
-from tidegate.spark_consumer.errors import SegmentDamaged
 
 weights = st.lists(st.tuples(st.integers(1, 40), st.floats(0.5, 9)), max_size=40)
 
@@ -214,172 +203,3 @@ def test_wide_rows_give_more_releases_and_segments_than_their_number_does():
     waiting = replace(segment("a", 11, 20, rows=100), quantiles_us=times, size_bytes=50_000)
     assert len(releases(segments=(waiting,), **limits)) == 5
     assert len(releases(segments=(waiting,), rows_max=100)) == 1
-
-
-# ---------------------------------------------------------------- what is read of segments
-TIMES_US = st.lists(st.integers(1, 60), min_size=1, max_size=40)
-
-
-def sum_of(times_us):
-    return RowSum(len(times_us), sum(us * 3 for us in times_us))
-
-
-def written(times_us, quantiles_us):
-    low, high = min(times_us), max(times_us)
-    planned = Segment("a/1", low, high, len(times_us), tuple(sorted(quantiles_us)))
-    edges = [low - 1, *planned.cuts_us]
-    return planned.written(
-        [
-            sum_of([us for us in times_us if edges[n] < us <= edges[n + 1]])
-            for n in range(len(edges) - 1)
-        ]
-    )
-
-
-@given(
-    times_us=TIMES_US,
-    quantiles_us=TIMES_US,
-    bounds=st.tuples(st.integers(0, 70), st.integers(0, 70)),
-)
-def test_whole_parts_are_read_that_hold_everything_within_the_bounds(
-    times_us, quantiles_us, bounds
-):
-    after_us, through_us = min(bounds), max(bounds)
-    segment = written(times_us, quantiles_us)
-    (read,) = reads_of([segment], after_us=after_us, through_us=through_us)
-    found = [us for us in times_us if read.after_us < us <= read.through_us]
-    assert read.expected == sum_of(found)
-    wanted = [us for us in times_us if after_us < us <= through_us]
-    assert not wanted or set(wanted) <= set(found)
-    # At most one part too much at each end.
-    beside = [part for part in segment.parts if read.after_us < part.through_us <= read.through_us]
-    assert sum(part.through_us <= after_us for part in beside) == 0
-    assert sum(part.through_us > through_us for part in beside) <= 1
-
-
-READ = SegmentRead("a/1", 0, 9, RowSum(2, 5))
-
-OLDER = SegmentRead("b", 0, 9, None)
-
-
-def test_segments_are_whole_if_all_that_is_counted_is_there():
-    assert is_whole([READ, OLDER, READ], RowSum(4, 10))
-    assert is_whole([OLDER], NO_ROWS)
-    for found in (RowSum(3, 10), RowSum(4, 9), NO_ROWS):
-        assert not is_whole([READ, OLDER, READ], found)
-    require_whole([READ, OLDER], [RowSum(2, 5), RowSum(77, 1)])
-    for found in (None, RowSum(1, 5), RowSum(2, 4)):
-        with pytest.raises(SegmentDamaged, match="segment='a/1'") as caught:
-            require_whole([OLDER, READ], [RowSum(1, 1), found])
-        assert "gate/segments" in caught.value.hint
-    # Of an uncounted segment only what is due is read.
-    segment = Segment("a", 10, 20, 5, (15, 20))
-    assert reads_of([segment], after_us=12, through_us=90) == (SegmentRead("a", 12, 20, None),)
-    # Sums are taken modulo 2 to the 64.
-    assert RowSum(1, 2**64 - 1) + RowSum(2, 3) == RowSum(3, 2)
-    assert sum([RowSum(1, 5), RowSum(1, 6)], NO_ROWS) == RowSum(2, 11)
-
-
-# ---------------------------------------------------------------- files that are rewritten
-
-MIB = 1024**2
-
-LIMITS = CompactionLimits(files_min=4, target_bytes=MIB)
-
-
-def file(place, *, rows=1, size=100, partition=()):
-    return DataFile(f"f{place}", size, rows, (place,), place, partition)
-
-
-def chosen(files, limits=LIMITS, *, budget_files=1_000, budget_bytes=MIB):
-    run = choose_run(files, limits, CompactionBudget(budget_files, budget_bytes))
-    return [one.place[0] for one in run]
-
-
-def joined(run):
-    """One file with the rows of a run, in its place, and its bytes but for what each file costs."""
-    return replace(
-        run[0],
-        path="+".join(one.path for one in run),
-        rows=sum(one.rows for one in run),
-        size=sum(one.size for one in run),
-    )
-
-
-def test_a_few_at_the_end_wait_for_more_and_two_are_enough_before_a_larger_one():
-    assert chosen([file(n) for n in range(3)]) == []
-    assert chosen([file(n) for n in range(4)]) == [0, 1, 2, 3]
-    assert chosen([file(0), file(1), file(2, rows=16), file(3)]) == [0, 1]
-    assert chosen([file(0), file(1, rows=16), file(2), file(3)]) == []
-    # Files come in the order of their places, and those of one partition only.
-    files = [file(n) for n in range(8)]
-    random.Random(1).shuffle(files)
-    assert chosen(files) == list(range(8))
-    files = [file(n, partition=(("p", "ab"[n % 2]),)) for n in range(8)]
-    assert chosen(files) == [0, 2, 4, 6]
-    mixed = [file(0, partition=(("p", None),)), file(1, partition=(("p", "None"),))]
-    assert chosen([*mixed, file(2, rows=16, partition=(("p", None),))]) == []
-
-
-def test_a_file_that_is_large_or_not_ours_is_left_and_parts_its_neighbours():
-    files = [file(n) for n in range(6)]
-    assert chosen([*files[:3], file(3, size=MIB), *files[4:]]) == [0, 1, 2]
-    assert chosen([*files[:1], file(1, rows=None), *files[2:]]) == [2, 3, 4, 5]
-    assert chosen([replace(one, rows=None) for one in files]) == []
-
-
-def test_a_run_is_within_budget_and_target():
-    files = [file(n, size=MIB // 8) for n in range(16)]
-    assert chosen(files) == list(range(8))
-    assert chosen(files, budget_files=3) == [0, 1, 2]
-    assert chosen(files, budget_bytes=MIB // 4) == [0, 1]
-    assert chosen(files, budget_bytes=MIB // 8) == []
-    assert chosen(files, budget_files=-1) == []
-    budget = CompactionBudget(10, 1_000)
-    budget.take([file(0), file(1)])
-    assert (budget.files, budget.bytes) == (8, 800)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_order_stays_and_no_row_is_lost_whatever_is_there(seed):
-    draw = random.Random(seed)
-    files = [
-        file(n, rows=draw.choice([0, 1, 1, 3, 20, 400, None]), size=draw.choice([50, 10**5, MIB]))
-        for n in range(60)
-    ]
-    order = "+".join(one.path for one in files)
-    while run := choose_run(files, LIMITS, CompactionBudget(draw.randint(2, 9), MIB)):
-        first = files.index(run[0])
-        assert len(run) > 1
-        assert tuple(files[first : first + len(run)]) == run
-        assert sum(one.size for one in run) <= LIMITS.target_bytes
-        files[first : first + len(run)] = [joined(run)]
-    assert "+".join(one.path for one in files) == order
-
-
-@pytest.mark.parametrize("large_every", [0, 7, 100])
-def test_thousands_of_small_releases_are_few_files_and_little_work(large_every):
-    limits = CompactionLimits(files_min=32, target_bytes=32 * MIB)
-    draw = random.Random(large_every)
-    files: list[DataFile] = []
-    written = rewritten = most = 0
-    for n in range(3_000):
-        is_large = large_every and n % large_every == 0
-        rows = 400_000 if is_large else draw.randint(1, 50)
-        # A large release is of a size that is not rewritten.
-        size = 20 * MIB if is_large else 10_000 + 50 * rows
-        files.append(file(n, rows=rows, size=size))
-        written += 0 if is_large else size
-        if n % 32 == 31:
-            budget = CompactionBudget(200, limits.target_bytes)
-            while run := choose_run(files, limits, budget):
-                budget.take(run)
-                rewritten += sum(one.size for one in run)
-                first = files.index(run[0])
-                files[first : first + len(run)] = [joined(run)]
-        small = sum(2 * one.size < limits.target_bytes for one in files)
-        larger = len(files) - small
-        most = max(most, small - larger)
-    levels = math.ceil(math.log(50 * 3_000, 32)) + 1
-    assert most <= 32 * levels
-    assert rewritten <= levels * written

@@ -1,4 +1,4 @@
-"""Columns of a table, read from its change records' schemas, and reports of an audit."""
+"""Columns of a table, read from the schemas of its change records."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.proof import (
-    AuditReport,
-    Fault,
-    Findings,
-    Mismatch,
-    Verdict,
-    html_table,
-)
 from tidegate.spark_consumer.core.topic_schemas import full_name, reader_schema, row_columns
 from tidegate.spark_consumer.errors import AmbiguousNames
 
@@ -81,64 +73,4 @@ def test_columns_that_differ_in_case_only_are_refused_by_name(versions):
         value = registrar.register(TableSchema("t", (Column("id", TEXT, 1, 1), *shown))).value
     assert len({name.lower() for name in row_columns(reader_schema([value.schema]))}) == len(
         row_columns(value.schema)
-    )
-
-
-# ---------------------------------------------------------------- reports of an audit
-NOTHING = Findings({}, (), 0)
-
-
-def report(**named):
-    findings = {"stream_partitions": NOTHING, "transactions": NOTHING, "releases": NOTHING}
-    return AuditReport(
-        release=3,
-        through_us=40,
-        complete_from_us=None,
-        changes=7,
-        late_changes=0,
-        **{**findings, "tables": NOTHING, **named},
-    )
-
-
-def test_a_report_without_a_fault_is_proved_whatever_was_not_judged():
-    found = report(stream_partitions=Findings({Verdict.OPEN: 2, Verdict.PROVED: 1}, (), 0))
-    assert found.is_proved
-    content = found.content()
-    assert content["proved"] is True
-    assert content["stream_partitions"] == {"proved": 1, "mismatched": 0, "open": 2}
-    assert content["transactions"] == {"proved": 0, "mismatched": 0}
-    assert (content["mismatches"], content["mismatches_not_listed"]) == ([], 0)
-    assert "<caption>proved</caption>" in found._repr_html_()
-
-
-def test_a_fault_of_any_comparison_is_no_proof_and_is_counted_if_it_is_not_listed():
-    one = Mismatch("release", {"release": 1}, Fault.NOT_DENSE, {"rows": 2}, {"found": 1})
-    text = "ordinals are not 0, 1, 2, …"
-    listed = {"what": "release", "release": 1, "fault": text}
-    for name in ("tables", "stream_partitions", "transactions", "releases"):
-        found = report(**{name: Findings({Verdict.MISMATCHED: 3}, (one,), 3)})
-        assert not found.is_proved
-        content = found.content()
-        assert content["mismatches_not_listed"] == 2
-        assert content["mismatches"] == [listed | {"expected": {"rows": 2}, "found": {"found": 1}}]
-    shown = found._repr_html_()
-    assert "<caption>NOT proved" in shown
-    assert f"what: release, release: 1, fault: {text}" in shown
-
-
-def test_a_table_has_its_head_its_rows_and_its_title():
-    assert html_table(("figure", "value"), [("lag_s", 1.26), ("gaps", [])], title="<a>") == (
-        "<table><caption>&lt;a&gt;</caption>"
-        "<thead><tr><th>figure</th><th>value</th></tr></thead>"
-        "<tbody><tr><td>lag_s</td><td>1.3</td></tr><tr><td>gaps</td><td>none</td></tr></tbody>"
-        "</table>"
-    )
-
-
-def test_what_is_in_a_value_is_shown_line_by_line_and_never_taken_for_markup():
-    cells = [(None, {"<b>": ["x&y", 2], "none": {}}, ("<i>",), 0)]
-
-    assert html_table((), cells).split("<tbody>")[1] == (
-        "<tr><td>-</td><td>&lt;b&gt;: x&amp;y<br>2<br>none: none</td><td>&lt;i&gt;</td><td>0</td>"
-        "</tr></tbody></table>"
     )

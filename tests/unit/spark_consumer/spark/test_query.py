@@ -13,7 +13,7 @@ import structlog
 from deltalake.exceptions import CommitFailedError, DeltaError
 from structlog.testing import capture_logs
 
-from tests.unit.spark_consumer.core.test_plan import PLAN
+from tests.unit.spark_consumer.core.core_building import PLAN
 from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
