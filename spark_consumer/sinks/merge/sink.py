@@ -1,4 +1,4 @@
-"""Base classes of the sinks that merge: for every format, and for Delta's two writers.
+"""Base classes of the sinks that merge releases: for every format, and for Delta's two writers.
 
 A subclass defines the columns of its tables and the merge of a release, for Delta by delta-rs and
 by Spark.  Several releases at once come from the Delta changelog, merged as one release with the
@@ -7,6 +7,8 @@ number of the last.  Exactly once: a release that a table's commits name is not 
 UPDATEs of rows that the tables lack go to side tables.  The stream began after these rows were
 inserted, so that the columns which an UPDATE did not capture are unknown.  Such UPDATEs are kept
 unchanged, with the release and the ordinal of their release.
+
+The mirror by key takes batches before their release and has no side table: `by_key`.
 """
 
 from __future__ import annotations
@@ -60,14 +62,13 @@ class MergeOptions(TypedDict, total=False):
 
 
 class IncompleteTables:
-    """The side tables of a sink; `changes` counts the appended changes since `open`."""
+    """The side tables of a sink, with the UPDATEs of rows that its tables lack."""
 
     def __init__(self, tables: LoggedTables, *, sink: str, merging_sink: str) -> None:
         """Take the side tables, the sink that their commits name, and the sink that merges."""
         self._tables = tables
         self._sink = sink
         self._merging_sink = merging_sink
-        self.changes = 0
 
     def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
         """Check every existing table, as `LoggedTables.open` does."""
@@ -126,7 +127,6 @@ class IncompleteTables:
         with side.staging(spark, commit=aside):
             is_new = side.append(rows, commit=aside)
         if is_new:
-            self.changes += count
             log = _log.bind(table=name, release=commit.release, changes=count)
             if self._merging_sink == HISTORY:
                 log.warning("updates of rows that the history lacks", stored_in=side.path(name))
@@ -199,11 +199,6 @@ class TableMergingSink(ABC):
         for tables in (self._tables, self._incomplete):
             tables.open(self._spark, query_id=query_id, release_max=release_max)
         self._changelog.open(query_id=query_id)
-
-    @property
-    def incomplete_changes(self) -> int:
-        """How many changes went to the incomplete tables since `open`."""
-        return self._incomplete.changes
 
     def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
         """Merge several releases as `write` does one; raises also ChangesNotConserved.

@@ -82,7 +82,7 @@ def test_the_mirror_is_what_a_plain_model_says(kit, histories, number):
         model.apply_release(history)
         found = {row["id"]: row for row in rows(kit, written[table].version, table)}
         assert found == {key: {"id": key} | row for key, row in model.rows.items()}
-    assert sink.incomplete_changes == len(model.incomplete)
+    assert Path(kit.output, f"incomplete/{table}").exists() == bool(model.incomplete)
     if model.incomplete:
         aside = kit.read(f"incomplete/{table}").to_pylist()
         found_aside = sorted(row["key"]["id"] for row in aside)
