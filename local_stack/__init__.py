@@ -1,7 +1,10 @@
 """The local stack: a real Kafka broker, a real schema registry, the Spanner simulator; no Docker.
 
-| folder | content | |---|---| | `parts/` | the stack and its parts: broker, registry, simulator,
-Java, processes, ports | | `demo/` | the bank and its workload, the kills, the run and its report |
+| folder | content |
+|---|---|
+| `commands/` | `up`, `demo` and `show`; `cli.py` has their flags |
+| `parts/` | the stack and its parts: broker, registry, simulator, Java, processes, ports |
+| `demo/` | the bank and its workload, the kills, the run and its report |
 | `judge/` | the comparison of the output with what was committed |
 
 This module imports none of them: `dev` imports `parts.java` before anything is installed.

@@ -1,7 +1,9 @@
 """The producer fleet: reads a change stream's stream partitions and publishes them to Kafka.
 
 `core/` decides (pure state machines), `driver/` runs threads and time, `translation/` makes
-messages of records, `spanner/` and `kafka/` hold the adapters, `cli/` wires them.
+messages of records, `spanner/` and `kafka/` hold the adapters, `cli/` wires them.  `datastream/`
+reads files in place of Spanner, `backfill/` reads rows of tables, `observation/` has the metrics,
+`memory/` the ports in memory for tests.
 
 Start it with `tidegate-producer run` or `python -m tidegate.producer`.
 """

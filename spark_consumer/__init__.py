@@ -2,7 +2,8 @@
 
 `core/` decides, without Spark and I/O; `batch/` executes its effects over ports; `checkpoint/`
 stores them; `sinks/` write releases; `spark/` holds the query and its session; `kafka/` checks
-topics and options before Spark starts.
+topics and options before Spark starts.  `commands/` are those of `tidegate-consumer`, `library/`
+and `notebook/` serve programs that have a session.
 
     build_query(spark, config)        starts the gate on an existing session
     FunctionSink(function, spark)     a function that the gate calls with each release

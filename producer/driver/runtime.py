@@ -1,4 +1,4 @@
-"""Clocks, conditions and tasks of the operating system (`runtime_ports`).
+"""Clocks, conditions and tasks of the operating system (`ports`).
 
 An open query is a task and needs no thread.  Readers run through the port `Tasks`, and the loop
 waits through `Threads` and `Condition`, so that the simulation can schedule them itself.  A task

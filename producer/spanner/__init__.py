@@ -1,1 +1,4 @@
-"""The Spanner side: channels, change stream queries, decoding, the catalogue, validation."""
+"""Spanner: change stream queries, reads of tables, the catalogue, and checks before the start.
+
+`transport/` has connections and calls, `decoding/` makes records of their responses.
+"""

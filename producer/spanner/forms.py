@@ -102,7 +102,7 @@ _JSON_FACTOR = 16
 """3 to 6 for large values and many rows, 11 for an array of short texts, and 16 for one record with
 many small changes, whose JSON is parsed as a whole."""
 _PROTO_FACTOR = 16
-"""Measured by `message_memory`: a record is parsed as a whole, like JSON."""
+"""A record is parsed as a whole, like JSON."""
 
 _Parts: TypeAlias = tuple[str, dict[str, str], int, Callable[[ColumnTypesCache], Decoder]]
 _FORMS: dict[tuple[str, str], _Parts] = {

@@ -1,1 +1,1 @@
-"""The way into Delta tables without Spark."""
+"""Delta tables written by delta-rs in this process, without Spark: those of small releases."""
