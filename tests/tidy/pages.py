@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,9 @@ PAGES = tuple(sorted({page for pattern in _PATTERNS for page in REPOSITORY.glob(
 
 _MENTION = re.compile(r"(?<![\w/.-])(docs/[\w/-]+\.(?:md|ipynb))(?:#([\w-]+))?")
 """A page that a text names: a hint, a log line, an alert, a comment."""
+
+_MODULE = re.compile(r"`(\w[\w/]*/\w+\.py)(?:::[\w:]+)?`")
+"""A module that a page names with its folder."""
 
 
 def prose(text: str) -> str:
@@ -77,6 +80,16 @@ def broken_mentions(text: str) -> list[str]:
         for path, anchor in _MENTION.findall(text)
         if not (REPOSITORY / path).exists() or (anchor and anchor not in anchors(REPOSITORY / path))
     ]
+
+
+def missing_modules(text: str, tracked: Iterable[str]) -> list[str]:
+    """Return the modules that a page names by a path, or by its end, and that do not exist."""
+    ends = {path[at:] for path in tracked for at in _starts(path)}
+    return [path for path in _MODULE.findall(text) if path not in ends]
+
+
+def _starts(path: str) -> list[int]:
+    return [0, *(found.end() for found in re.finditer("/", path))]
 
 
 def shown(path: Path) -> str:

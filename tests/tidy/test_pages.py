@@ -27,6 +27,7 @@ from tests.tidy.pages import (
     broken_links,
     broken_mentions,
     is_missing,
+    missing_modules,
     shown,
 )
 from tidegate.schemas.errors import TidegateError
@@ -85,6 +86,19 @@ def test_each_link_and_each_page_that_a_text_names_exists():
     found = {name: broken_mentions(text) for name, text in texts.items()}
     assert {name: pages for name, pages in found.items() if pages} == {}
     assert {"producer/errors.py", "deploy/prometheus/alerts.yaml"} <= set(found)
+
+
+def test_each_module_that_a_page_names_exists():
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    tracked = listed.stdout.split()
+    # The changelog names modules of earlier versions.
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    found = {shown(page): missing_modules(page.read_text(), tracked) for page in pages}
+    assert {page: modules for page, modules in found.items() if modules} == {}
+    text = "`core/worker.py`, `core/nonsense.py`, `producer/core/worker.py::Worker` and `worker.py`"
+    assert missing_modules(text, tracked) == ["core/nonsense.py"]
 
 
 def test_a_broken_link_or_mention_is_found():
