@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from google.auth.transport import mtls
 from google.cloud.spanner_v1.types import ExecuteSqlRequest
 
-from tests.unit.producer.spanner.conftest import FakeSpanner, Issued, heartbeat_row, message
+from tests.certificates import Issued
+from tests.unit.producer.spanner.conftest import FakeSpanner, heartbeat_row, message
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.spanner.channel import SpannerChannels, rpc_error
 from tidegate.producer.spanner.checks import setup_error
