@@ -42,7 +42,8 @@ from tidegate.producer.config import FleetConfig
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SEEN = "CREATE TABLE Seen (Id INT64, Name STRING(20), V INT64) PRIMARY KEY (Id, Name)"
-DDL = [SEEN, "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')"]
+PULSE = "CREATE TABLE Pulse (Id INT64, V INT64) PRIMARY KEY (Id)"
+DDL = [SEEN, PULSE, "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')"]
 PATHS = ("/", "/partitions", "/workers", "/parked", "/releases", "/change")
 
 
@@ -94,55 +95,84 @@ def served(pipeline: Pipeline, **settings: Any) -> Any:
         serving.join()
 
 
+@contextlib.contextmanager
+def pulse(database):
+    """Write a few rows again and again, now more, now fewer."""
+    stopping = threading.Event()
+
+    def write():
+        number = 0
+        while not stopping.wait(0.2):
+            number += 1
+            rows = [(key, number) for key in range(4 + number * 7 % 30)]
+            with database.batch() as batch:
+                batch.insert_or_update("Pulse", ("Id", "V"), rows)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        yield database
+    finally:
+        stopping.set()
+        writing.join()
+
+
+@contextlib.contextmanager
+def fleet(stack, ports):
+    """Run a worker for each port, which serves its metrics there."""
+    pipeline, start = Pipeline(stack.programs(PRODUCER_SLOTS=4)), now()
+    try:
+        for name, port in ports.items():
+            programs = stack.programs(PRODUCER_SLOTS=4, PRODUCER_METRICS_PORT=port)
+            worker = programs.worker(name, start=start)
+            pipeline.workers.append(worker)
+            worker.start()
+            # The first one creates the topics, in which the splits below are published.
+            until(lambda: f"{stack.prefix}-progress" in stack.topics())
+        yield pipeline
+    finally:
+        assert pipeline.stop() == []
+
+
+AUDIT = {
+    "proved": True, "release": 0, "changes": 800, "mismatches": [], "mismatches_not_listed": 0,
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def live(kafka_and_registry, spark, tmp_path_factory):
     """A fleet of two workers with splits and a merge, an output, and an audit's result."""
     folder = tmp_path_factory.mktemp("console")
     ports = choose_ports({"w1": 0, "w2": 0})
-    with open_shared_stack(kafka_and_registry, folder, stream_partitions=3) as stack:
-        database = stack.create_database(DDL)
-        programs = stack.programs(PRODUCER_SLOTS=4)
-        pipeline = Pipeline(programs)
-        started = now()
-        for name, port in ports.items():
-            worker = stack.programs(PRODUCER_SLOTS=4, PRODUCER_METRICS_PORT=port).worker(
-                name, start=started
-            )
-            pipeline.workers.append(worker)
-            worker.start()
-            # The first one creates the topics, in which the splits below are published.
-            until(lambda: f"{stack.prefix}-progress" in stack.topics())
-        try:
-            control, last_us = stack.control(), 0
-            for number in range(40):
-                with database.batch() as batch:
-                    batch.insert_or_update(
-                        "Seen", ("Id", "Name", "V"), [(key, "é<b>", number) for key in range(20)]
-                    )
-                last_us = commit_time_us(batch.committed)
-                if number % 10 == 5:
-                    control.split()
-                if number == 30:
-                    control.merge()
-                time.sleep(0.1)
-            release(spark, pipeline, last_us)
-            audit = folder / "audit.json"
-            audit.write_text(
-                json.dumps(
-                    {
-                        "proved": True, "release": 0, "changes": 800,
-                        "mismatches": [], "mismatches_not_listed": 0,
-                    }
+    audit = folder / "audit.json"
+    audit.write_text(json.dumps(AUDIT))
+    metrics = ",".join(f"127.0.0.1:{port}" for port in ports.values())
+    with (
+        open_shared_stack(kafka_and_registry, folder, stream_partitions=3) as stack,
+        pulse(stack.create_database(DDL)) as database,
+        fleet(stack, ports) as pipeline,
+        served(
+            pipeline,
+            output=str(pipeline.programs.output),
+            audit=str(audit),
+            worker_metrics=metrics,
+        ) as console,
+    ):
+        control, last_us = stack.control(), 0
+        for number in range(40):
+            with database.batch() as batch:
+                batch.insert_or_update(
+                    "Seen", ("Id", "Name", "V"), [(key, "é<b>", number) for key in range(20)]
                 )
-            )  # fmt: skip
-            metrics = ",".join(f"127.0.0.1:{port}" for port in ports.values())
-            with served(
-                pipeline, output=str(programs.output), audit=str(audit), worker_metrics=metrics
-            ) as console:
-                console.wait_for("/", "Running")
-                yield console
-        finally:
-            assert pipeline.stop() == []
+            last_us = commit_time_us(batch.committed)
+            if number % 8 == 5:
+                control.split()
+            if number == 30:
+                control.merge()
+            time.sleep(0.5)
+        release(spark, pipeline, last_us)
+        console.wait_for("/", "Running")
+        yield console
 
 
 def test_the_overview_follows_the_stream(live):
