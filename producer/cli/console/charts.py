@@ -15,7 +15,8 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 22
 _POINTS_MAX = 240
 """A picture has no room for more: of neighbours the highest is drawn."""
 _LINES = 4
-_STEPS = (1, 2, 2.5, 5, 10)
+_STEPS = (1, 2, 4, 6, 8, 10)
+"""A fourth of each is short, too."""
 _FORMS = ((600, "%H:%M:%S"), (86_400, "%H:%M"), (math.inf, "%m-%d %H:%M"))
 """How times are written, by the seconds that a picture is shorter than."""
 

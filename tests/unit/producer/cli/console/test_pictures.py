@@ -41,8 +41,8 @@ def numbers(path):
 def test_a_line_goes_from_left_to_right_below_the_top():
     chart = line_chart([(FROM_US, 0.0), (NOW_US, 3.0)], from_us=FROM_US, until_us=NOW_US, unit="s")
     (path,) = chart.paths
-    assert numbers(path) == [56.0, 158.0, 708.0, 69.2]
-    assert [tick.label for tick in chart.y_ticks] == ["0", "1.25", "2.5", "3.75", "5"]
+    assert numbers(path) == [56.0, 158.0, 708.0, 47.0]
+    assert [tick.label for tick in chart.y_ticks] == ["0", "1", "2", "3", "4"]
     assert chart.summary == "now 3 s, at most 3 s"
 
 
@@ -65,7 +65,7 @@ def test_of_many_points_the_highest_stay():
     chart = line_chart(points, from_us=FROM_US, until_us=NOW_US, unit="s")
     heights = numbers(chart.paths[0])[1::2]
     assert len(heights) <= 240
-    assert min(heights) == pytest.approx(10 + (1 - 7 / 10) * 148, abs=0.1)
+    assert min(heights) == pytest.approx(10 + (1 - 7 / 8) * 148, abs=0.1)
 
 
 def test_bars_are_in_the_picture_and_as_high_as_their_amounts():
