@@ -1,6 +1,6 @@
 """The frontier: every slot's view, and the watermark that follows from them.
 
-watermark = the minimum over all stream partitions of all slots' views
+    watermark = the minimum over all stream partitions of all slots' views
 
 It exists once the stream is known and each of its slots has a snapshot in effect.  The frontier
 folds the progress topic, read from its beginning, in any interleaving of slots; the snapshots in

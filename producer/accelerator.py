@@ -54,7 +54,7 @@ def describe_accelerator() -> str:
     return _STATE
 
 
-def _found(
+def _load(
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[Accelerator | None, Literal["used", "turned off", "not installed", "another version"]]:
     if environ.get(SWITCH, "").lower() == "off":
@@ -68,4 +68,4 @@ def _found(
     return cast("Accelerator", module), "used"
 
 
-_ACCELERATOR, _STATE = _found()
+_ACCELERATOR, _STATE = _load()

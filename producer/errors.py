@@ -3,25 +3,25 @@
     ProducerError
     ├── QueryError              a change stream query ended without OK; `code` is gRPC's name
     │   ├── QueryInterrupted    the service may answer later                       retriable
-    │   ├── QueryRefused        the service will not answer any query until somebody acts
+    │   ├── QueryRefused        the service will not answer any query before the cause is removed
     │   │   └── ConditionRefused    a backfill's condition cannot be evaluated for all rows
     │   ├── TokenRefused        the service does not accept this stream partition's token
-    │   └── PositionExpired     what the query asked for is outside retention
+    │   └── PositionExpired     the requested time is outside retention
     ├── InitialQueryChange      the initial query returned a change that none repeats      exit 2
-    ├── SourceOrderBroken       a query returned a record behind what it had returned before
+    ├── SourceOrderBroken       a query returned a record before the position that it had reached
     ├── ProducerFencedError     another process publishes under this worker's name
     ├── StreamChangedError      the progress topic belongs to another stream, or its topics changed
     ├── TopicsChangedError      a topic was deleted, re-created or given more topic partitions
-    ├── ProgressLost            a slot no longer holds what its owner has to read
+    ├── ProgressLost            a slot lacks records that its owner has to read
     ├── TableChanged            a record shows a column or type that is not known yet
     ├── TooManyParkedKeys       a stream partition would park more keys than it may
     ├── RedriveFailed           parked changes were not put back
     ├── GapNotAccepted          a stream partition was not moved past changes that have expired
     ├── EndedInGap              a stream partition ended within such changes              exit 2
-    ├── CommandNotWritten       what an operator wants of a fleet is not in its progress topic
+    ├── CommandNotWritten       an operator's command is not in the progress topic
     ├── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
     ├── SourceFileError         a file of the source, or an event in it, cannot be used       exit 2
-    └── DeliveryRefused         Kafka does not take a record until somebody acts
+    └── DeliveryRefused         Kafka rejects a record until the cause is removed
         ├── MessageTooLarge     it is larger than its topic takes
         └── DeliveryDenied      the principal may not write to its topic                  exit 2
 
@@ -41,7 +41,7 @@ _KEY_SHOWN_MAX = 100
 
 
 class QueryError(ProducerError):
-    """A change stream query ended without OK; the fields hold `code`, the name of gRPC's status."""
+    """A change stream query ended without OK; the field `code` has the name of gRPC's status."""
 
     @property
     def code(self) -> str:
@@ -50,13 +50,13 @@ class QueryError(ProducerError):
 
     @property
     def pause_us(self) -> int:
-        """How long the service wants the next attempt to wait; 0 if it does not say."""
+        """The pause that the service asks for before the next attempt; 0 if it asks for none."""
         pause_us = self.fields.get("pause_us", 0)
         return pause_us if isinstance(pause_us, int) else 0
 
 
 class QueryInterrupted(QueryError):  # noqa: N818 - named for what happened
-    """The service was not able to answer just now; the same query may work later."""
+    """The service could not answer temporarily; the same query may work later."""
 
     retriable = True
 
@@ -64,7 +64,7 @@ class QueryInterrupted(QueryError):  # noqa: N818 - named for what happened
 class QueryRefused(QueryError):  # noqa: N818 - named for what happened
     """The service rejects the query until a permission, a name or an argument is changed.
 
-    The reason lies in what all queries share: others are rejected too.
+    The cause is common to all queries: others are rejected too.
     """
 
 
@@ -84,23 +84,23 @@ class PositionExpired(QueryError):  # noqa: N818 - named for what happened
 
 
 class SourceFileError(ProducerError):
-    """A file of the source, or an event in it, cannot be used as it is."""
+    """A file of the source, or an event in it, cannot be used."""
 
     exit_code = ExitCode.USAGE
 
 
 class SourceOrderBroken(ProducerError):  # noqa: N818 - named for what happened
-    """A query returned a record that is behind what the stream partition had returned before.
+    """A query returned a record before the position that the stream partition had reached.
 
-    Nothing after it can be trusted to be in commit order.
+    The order of later records cannot be trusted either.
     """
 
 
 class InitialQueryChange(ProducerError):  # noqa: N818 - named for what happened
     """The initial query returned a change, or a move of keys, before the stream partitions.
 
-    Its time is before the start of all of them, so no other query returns it, and the stream's
-    records have no place for it: it would be lost.
+    Its time is before the start of all of them, so no other query returns it, and it would be lost:
+    the stream's records have no place for it.
     """
 
     exit_code = ExitCode.USAGE
@@ -117,7 +117,7 @@ class InitialQueryChange(ProducerError):  # noqa: N818 - named for what happened
 
 
 class ProducerFencedError(ProducerError):
-    """Another process took over this worker's transactional id; two of one name cannot work."""
+    """Another process took over this worker's transactional id; two with one name cannot work."""
 
     def __init__(self, worker: str) -> None:
         super().__init__(
@@ -128,7 +128,7 @@ class ProducerFencedError(ProducerError):
 
 
 class StreamChangedError(ProducerError):
-    """Stream or topics are not those of the epoch; keys would move between topic partitions."""
+    """Stream or topics differ from those of the epoch; keys would move between topic partitions."""
 
     exit_code = ExitCode.USAGE
 
@@ -140,9 +140,9 @@ class StreamChangedError(ProducerError):
 
 
 class TopicsChangedError(ProducerError):
-    """Topics are not what they were when the worker started; nothing can be put back.
+    """Topics have changed since the worker started; this cannot be undone.
 
-    With more topic partitions, keys would move; a topic that is gone has taken its records along.
+    With more topic partitions, keys would move; the records of a deleted topic are lost.
     """
 
     exit_code = ExitCode.USAGE
@@ -158,10 +158,10 @@ class TopicsChangedError(ProducerError):
 
 
 class ProgressLost(ProducerError):  # noqa: N818 - named for what happened
-    """A slot no longer holds what its owner has to read: it was truncated, emptied or re-created.
+    """A slot lacks records that its owner has to read: it was truncated, emptied or re-created.
 
-    Reading on from another offset would bring back stream partitions that have finished, or forget
-    those that have not.
+    Reading on from another offset would restore stream partitions that have finished, or lose
+    others that have not.
     """
 
     exit_code = ExitCode.USAGE
@@ -197,7 +197,7 @@ class IncompatibleChange(ProducerError):  # noqa: N818 - named for what happened
 class TooManyParkedKeys(ProducerError):  # noqa: N818 - named for what happened
     """A stream partition has parked as many keys as it may, and would have to park another one.
 
-    `reason` says why a change of that key cannot be published.
+    `reason` is why a change of that key cannot be published.
     """
 
     def __init__(self, token: str, **fields: object) -> None:
@@ -213,7 +213,7 @@ class TooManyParkedKeys(ProducerError):  # noqa: N818 - named for what happened
 
 
 class RedriveFailed(ProducerError):  # noqa: N818 - named for what happened
-    """Parked changes were not put back, or it is not known whether they were."""
+    """Parked changes were not put back, or the outcome is unknown."""
 
     def __init__(self, reason: str, **fields: object) -> None:
         super().__init__(
@@ -227,7 +227,7 @@ class RedriveFailed(ProducerError):  # noqa: N818 - named for what happened
 
 
 class GapNotAccepted(ProducerError):  # noqa: N818 - named for what happened
-    """A gap was not accepted, or it is not known whether it was."""
+    """A gap was not accepted, or the outcome is unknown."""
 
     def __init__(self, reason: str, **fields: object) -> None:
         super().__init__(
@@ -241,9 +241,9 @@ class GapNotAccepted(ProducerError):  # noqa: N818 - named for what happened
 
 
 class EndedInGap(ProducerError):  # noqa: N818 - named for what happened
-    """A stream partition has ended within the changes that have expired, or soon after them.
+    """A stream partition ended within the expired changes, or soon after them.
 
-    Its children, and with them all later changes of its keys, can't be known from it any more.
+    It no longer shows its children, and so none of the later changes of its keys.
     """
 
     exit_code = ExitCode.USAGE
@@ -262,10 +262,10 @@ class EndedInGap(ProducerError):  # noqa: N818 - named for what happened
 
 
 class DeliveryRefused(ProducerError):  # noqa: N818 - named for what happened
-    """Kafka does not take a record, and will not until somebody acts; made by `of`.
+    """Kafka rejects a record permanently, until the cause is removed; made by `of`.
 
-    The fields name it: `topic`, `key` (bounded), `commit_timestamp_us`, `size_bytes`, and what is
-    known of `table`, `reason` (Kafka's name of the error) and `limit_bytes`.  A progress record has
+    The fields name it: `topic`, `key` (bounded), `commit_timestamp_us`, `size_bytes` and, where
+    known, `table`, `reason` (Kafka's name of the error) and `limit_bytes`.  A progress record has
     no commit time.
     """
 
@@ -281,11 +281,11 @@ class DeliveryRefused(ProducerError):  # noqa: N818 - named for what happened
             "gzip or none"
         ),
     }
-    """By reason, where the reason says what to change."""
+    """The fix by reason, for reasons with a known fix."""
 
     @classmethod
     def of(cls, topic: str, *, key: str, reason: str = "", **fields: object) -> Self:
-        """Return the error about one record; fields that are None are left out."""
+        """Return the error about one record; None fields are left out."""
         shown = key if len(key) <= _KEY_SHOWN_MAX else f"{key[:_KEY_SHOWN_MAX]}…"
         context = {name: value for name, value in fields.items() if value is not None}
         context |= {"reason": reason} if reason else {}
@@ -293,7 +293,7 @@ class DeliveryRefused(ProducerError):  # noqa: N818 - named for what happened
 
 
 class MessageTooLarge(DeliveryRefused):
-    """A record is larger than its topic takes: beyond `limit_bytes`, before compression."""
+    """A record is larger than its topic's limit, `limit_bytes`, before compression."""
 
     text = "a record is larger than its topic takes"
     fix = (
@@ -310,11 +310,11 @@ class DeliveryDenied(DeliveryRefused):
     fix = "Add the ACLs that docs/reference/permissions.md lists"
 
 
-_AGAIN = "Run it again: to say it twice changes nothing"
+_RERUN_HINT = "Run it again: to say it twice changes nothing"
 
 
 class CommandNotWritten(ProducerError):  # noqa: N818 - named for what happened
-    """What an operator wants of a fleet was not committed, or nothing says whether it was."""
+    """An operator's command was not committed, or the outcome is unknown."""
 
     def __init__(self, reason: str, *, place: str = "the progress topic", look: str = "") -> None:
         """Take the reason, and where the command was to be written.
@@ -323,7 +323,7 @@ class CommandNotWritten(ProducerError):  # noqa: N818 - named for what happened
         """
         message = f"the command is not known to be in {place}: {reason}"
         hint = f"Look with {look} whether it is known; if it is not, run it again"
-        super().__init__(message, hint=hint if look else _AGAIN)
+        super().__init__(message, hint=hint if look else _RERUN_HINT)
 
 
 class CommandRefused(ConfigError):  # noqa: N818 - named for what happened
@@ -345,7 +345,7 @@ class StreamNotStarted(ConfigError):  # noqa: N818 - named for what is so
 
 
 class TopicRefused(ConfigError):  # noqa: N818 - named for what happened
-    """Kafka refuses to create a topic, for good: its name, a policy, or a missing right.
+    """Kafka permanently refuses to create a topic: its name, a policy, or a missing right.
 
-    Of a later table it stops, or parks, what that table's changes are in.
+    For a later table it stops, or parks, the table's changes.
     """

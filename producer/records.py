@@ -1,10 +1,10 @@
 """Spanner's change stream records, as the rest of the producer sees them.
 
-Field names are Spanner's own (seed: "Data change records", "Heartbeat records", "Child partitions
-records"; `google.spanner.v1.ChangeStreamRecord` for MUTABLE_KEY_RANGE, which has start, end and
-event records in the place of child partitions records).  Values are still what the JSON of `keys`,
-`new_values` and `old_values` holds; the translation turns them into Avro.  Instants are nanoseconds
-since 1970, as exact as Spanner's.
+Field names are Spanner's own (from Spanner's documentation: "Data change records", "Heartbeat
+records", "Child partitions records"; `google.spanner.v1.ChangeStreamRecord` for MUTABLE_KEY_RANGE,
+which has start, end and event records in place of child partitions records).  Values are still what
+the JSON of `keys`, `new_values` and `old_values` holds; the translation turns them into Avro.
+Instants are nanoseconds since 1970, as exact as Spanner's.
 """
 
 from __future__ import annotations

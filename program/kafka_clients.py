@@ -139,7 +139,7 @@ def require_own_prefix(names: TopicNames, topics: Iterable[str]) -> None:
 _SMALL_RECORDS = {"queued.max.messages.kbytes": 8 << 10}
 _PATIENCE_S = 30.0
 _ANSWER_S = 5.0
-_AGAIN_S = 0.2
+_RETRY_PAUSE_S = 0.2
 _REPORTS_MAX = 100
 
 
@@ -220,7 +220,7 @@ def _beginning(consumer: Consumer, topic: str, number: int, give_up_at: float) -
         is_final = is_denied(failure) or any(map(is_decisive, reported))
         if is_final or time.monotonic() >= give_up_at:
             raise kafka_failure(failure, attempt=f"cannot read topic {topic}", reported=reported)
-        time.sleep(_AGAIN_S)
+        time.sleep(_RETRY_PAUSE_S)
 
 
 def listed_offset(answer: ListOffsetsResultInfo) -> int:

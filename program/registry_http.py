@@ -44,16 +44,16 @@ class RegistryAccess:
     def accept(self, subject: str = "", *, writes: bool = False) -> None:
         """Record that a call was answered."""
         for place in {"", subject}:
-            self._of(place, writes).accept()
+            self._counter(place, writes).accept()
 
     def may_pass(
         self, error: SchemaRegistryError, subject: str = "", *, writes: bool = False
     ) -> bool:
         """Record a call that was rejected; return whether to try it again later."""
         is_own = error.http_status_code == _FORBIDDEN and not is_foreign(error)
-        return not self._of(subject if is_own else "", writes).reject()
+        return not self._counter(subject if is_own else "", writes).reject()
 
-    def _of(self, subject: str, writes: bool) -> Rejections:  # noqa: FBT001 - a part of the key
+    def _counter(self, subject: str, writes: bool) -> Rejections:  # noqa: FBT001 - a part of the key
         return self._rejections.setdefault((subject, writes), Rejections())
 
 
@@ -283,7 +283,7 @@ class HttpSchemaRegistry:
             return passing
         message = f"registry_user_info: the registry does not let this user {what} {subject}"
         hint = "Allow it, or do it by hand before the start"
-        return ConfigError(message, hint=hint, url=self._url, cause=_said(error))
+        return ConfigError(message, hint=hint, url=self._url, cause=_answer_text(error))
 
     def _passing(
         self, error: Exception, subject: str, *, writes: bool = False
@@ -301,7 +301,7 @@ class HttpSchemaRegistry:
             return None
         message = f"the schema registry rejects a call: HTTP status {error.http_status_code}"
         hint = "It is tried again for some minutes: look at the registry and what is before it"
-        return UnreachableError(message, hint=hint, url=self._url, cause=_said(error))
+        return UnreachableError(message, hint=hint, url=self._url, cause=_answer_text(error))
 
     def _not_a_registry(self) -> ConfigError:
         message = "registry_url: what answers there is not the API of a schema registry"
@@ -326,7 +326,9 @@ class HttpSchemaRegistry:
             hint = (
                 "Set user:password, or a bearer token in registry_options, of one who may do this"
             )
-            return ConfigError(message, hint=hint, url=self._url, cause=_said(error), **fields)
+            return ConfigError(
+                message, hint=hint, url=self._url, cause=_answer_text(error), **fields
+            )
         if isinstance(error, SchemaRegistryError) and not _may_pass(error):
             if _is_conflict(error):
                 message = "the registry rejects a schema as incompatible with earlier versions"
@@ -379,7 +381,7 @@ def _refused_options(error: Exception, options: Mapping[str, Any]) -> ConfigErro
     return ConfigError(message, hint=hint, cause=cause)
 
 
-def _said(error: Exception) -> str:
+def _answer_text(error: Exception) -> str:
     """Return the text of an answer, cut: it may be a page."""
     return str(error)[:_ANSWER_CHARACTERS_MAX]
 

@@ -303,14 +303,14 @@ class AwsTokens:
             hint = "Set them as any AWS client has them: a role of the host, a profile, variables"
             raise UnreachableError("kafka_login: no token: no credentials of AWS", hint=hint)
 
-        class Known(CredentialProvider):  # type: ignore[misc, unused-ignore]
+        class SessionCredentials(CredentialProvider):  # type: ignore[misc, unused-ignore]
             """The credentials of the session, which renews them itself."""
 
             def load(self) -> Any:
                 return credentials
 
         value, expires_at_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(
-            self._region(), Known()
+            self._region(), SessionCredentials()
         )
         return Token(value, expires_at_ms / 1_000)
 

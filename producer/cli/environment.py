@@ -1,7 +1,7 @@
-"""What a worker needs from outside, checked before anything is created.
+"""The systems that a worker uses, checked before anything is created.
 
 Settings that cannot work end here with one clear error; no topic, schema or group membership is
-left behind.
+created.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class Environment:
     topics: TopicNames
     kafka: KafkaTopics
     kafka_options: Mapping[str, Any]
-    """Further options of every Kafka client, with the log that their lines go to."""
+    """Further options of every Kafka client, including its log."""
     registry: SchemaRegistry
     source: OpenedSource
     root_slot: RootSlotReader
-    """Has read up to `recorded`, and goes on with the records of later tables."""
+    """Has read up to `recorded`, and continues with the records of later tables."""
     recorded: ProgressRecord | None
     """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
     has_dead_letter: bool
-    """Whether the dead-letter topic exists: then there may be parked keys, whatever `poison` is."""
+    """Whether the dead-letter topic exists: then keys may be parked, whatever `poison` is."""
 
     @property
     def window_us(self) -> int | None:
-        """How long the interval of one query is; None where queries have no end."""
+        """The length of one query's interval; None if queries have no end."""
         return WINDOW_US if self.source.description.has_key_moves else None
 
     @property
@@ -76,11 +76,10 @@ class Environment:
 
 
 def find_environment(config: ProducerConfig) -> Environment:
-    """Connect to Kafka, the registry and Spanner; changes nothing, blocks for seconds at most.
+    """Connect to Kafka, the registry and Spanner; changes nothing, blocks for at most some seconds.
 
-    The caller closes what is returned.
-
-    Raises ConfigError, UnreachableError or StreamChangedError for the first thing that cannot work.
+    The caller closes the result.  Raises ConfigError, UnreachableError or StreamChangedError for
+    the first thing that cannot work.
     """
     names = config.topic_names
     options = kafka_options(config)
@@ -137,10 +136,10 @@ def require_unclaimed(
     registry: SchemaRegistry,
     options: Mapping[str, Any],
 ) -> None:
-    """Raise ConfigError if data topics of a new stream could be taken for those of another one.
+    """Raise ConfigError if another stream's template could claim data topics of a new stream.
 
-    Only a stream whose prefix this one's continues with `-` or `_` could do so, by its template,
-    which its progress topic says.  Raises UnreachableError if that cannot be read.
+    Only a stream whose prefix this one's continues with `-` or `_` could do so, by the template in
+    its progress topic.  Raises UnreachableError if that cannot be read.
     """
     names = config.topic_names
     for topic in names.continued(visible):
@@ -167,9 +166,9 @@ def require_unclaimed(
 def require_creatable(
     config: ProducerConfig, tables: Iterable[TableSchema], visible: Iterable[str]
 ) -> None:
-    """Raise ConfigError if a topic of a new stream cannot stand beside another one.
+    """Raise ConfigError if Kafka would not create a topic of a new stream because of another one.
 
-    Kafka would refuse it, or it differs in case only from that of another table.
+    Kafka would reject it, or it differs only in case from that of another table.
     """
     names = config.topic_names
     stream_topics = (names.progress, names.dead_letter, names.backfills)

@@ -49,7 +49,7 @@ def pause(
     timeout_s: _Timeout = 120.0,
     as_json: AsJson = False,
 ) -> None:
-    """Let all workers publish what they have read, and read no more until `resume`.
+    """Let all workers publish what they have read, and read nothing until `resume`.
 
     Exit code 1 if the time-out ends the wait.
     """
@@ -82,7 +82,7 @@ def drain(
     timeout_s: _Timeout = 120.0,
     as_json: AsJson = False,
 ) -> None:
-    """Take workers away: each publishes what it has read, leaves its slots to others, and ends.
+    """Drain workers: each publishes what it has read, releases its slots, and ends.
 
     Exit code 1 if the time-out ends the wait.
     """
@@ -250,7 +250,7 @@ def accept_gap(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on behind changes that expired unread, and record the loss; the fleet is stopped.
+    """Continue past changes that expired unread, and record the loss; the fleet is stopped.
 
     Exit code 1 if the question was answered with no.
     """

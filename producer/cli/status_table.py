@@ -44,14 +44,14 @@ def status_table(status: StreamStatus, *, slowest: int) -> RenderableType:
     return Group(*parts)
 
 
-def behind(watermark_us: int | None, now_us: int) -> str:
+def lag_text(watermark_us: int | None, now_us: int) -> str:
     """Return a watermark's lag as text."""
     lag = lag_s(watermark_us, now_us=now_us)
     return "unknown" if lag is None else f"{lag:.1f} s"
 
 
 def _summary(status: StreamStatus, fleet: FleetStatus) -> str:
-    watermark = f"the watermark is behind by {behind(fleet.watermark_us, status.now_us)}"
+    watermark = f"the watermark is behind by {lag_text(fleet.watermark_us, status.now_us)}"
     rate = status.changes_a_second
     return "; ".join(
         [
@@ -88,7 +88,7 @@ def _slowest(fleet: FleetStatus, slowest: int, now_us: int) -> Table:
     for entry in fleet.partitions[:slowest]:
         table.add_row(
             escape(entry.token), str(entry.slot), escape(entry.worker),
-            entry.condition.value, behind(entry.watermark_us, now_us),
+            entry.condition.value, lag_text(entry.watermark_us, now_us),
         )  # fmt: skip
     return table
 
@@ -156,7 +156,7 @@ def _by_worker(status: StreamStatus, fleet: FleetStatus) -> Table:
             escape(worker) or "no heartbeat yet",
             str(len(slots)),
             *(str(counts[condition]) for condition in conditions),
-            behind(min(marks), status.now_us) if marks else "",
+            lag_text(min(marks), status.now_us) if marks else "",
         )
     return table
 

@@ -335,16 +335,16 @@ class Slot:
         written: tuple[TopicOffset, ...],
         *,
         wall_us: int,
-        given: Mapping[tuple[str, int], int] | None = None,
+        earlier: Mapping[tuple[str, int], int] | None = None,
     ) -> Heartbeat:
         """Return the heartbeat that is true once the publications are committed.
 
-        `written` are their last offsets, `given` the last offsets of earlier commits by other slots
-        of the worker.  Raises TopicsChangedError if a topic partition assigned an offset a second
-        time.
+        `written` are their last offsets, `earlier` the last offsets of earlier commits by other
+        slots of the worker.  Raises TopicsChangedError if a topic partition assigned an offset a
+        second time.
         """
         entries = {(o.topic, o.topic_partition): o.offset for o in written}
-        committed = {} if given is None else given
+        committed = {} if earlier is None else earlier
         highest = {
             place: max(self.vector.get(place, -1), committed.get(place, -1)) for place in entries
         }

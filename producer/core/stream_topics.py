@@ -5,7 +5,7 @@ fixed by a `TableAdded` in the root's slot, which every worker reads.  A worker 
 such a topic before it has *read* the record, which another worker may have written: so no worker
 places a record by a number of topic partitions that the slot does not hold.
 
-FOUND -> (no record in the slot: written with the next transaction) -> RECORDED
+    FOUND -> (no record in the slot: written with the next transaction) -> RECORDED
 
 A redrive, during which no worker publishes, writes the record in its own transaction.  Any worker
 may write the record, because the owner of the root's slot may be absent.  Two workers that find a

@@ -148,7 +148,7 @@ class TransactionCycle:
         self._counters = counters
         self._due_us = 0
         self._not_before_us = 0
-        self._given: dict[tuple[str, int], int] = {}
+        self._committed_offsets: dict[tuple[str, int], int] = {}
         """(topic, topic partition) -> the last offset assigned to a commit of this worker."""
 
     # ------------------------------------------------------------ beginning
@@ -306,7 +306,7 @@ class TransactionCycle:
                 transaction.publications[number],
                 event.written.get(number, ()),
                 wall_us=now.wall_us,
-                given=self._given,
+                earlier=self._committed_offsets,
             )
             transaction.heartbeats[number] = heartbeat
             effects += writer.heartbeat(heartbeat, slot=number)
@@ -349,7 +349,7 @@ class TransactionCycle:
         released: list[tuple[str, int]] = []
         for number, heartbeat in transaction.heartbeats.items():
             for place, offset in heartbeat.after.vector.items():
-                self._given[place] = max(offset, self._given.get(place, -1))
+                self._committed_offsets[place] = max(offset, self._committed_offsets.get(place, -1))
             slot = self._slots.get(number)
             if slot is None or slot.incarnation != transaction.incarnations[number]:
                 continue  # lost during the commit: its next owner reads the slot

@@ -43,7 +43,7 @@ from tidegate.producer.datastream.file_limits import (
 from tidegate.producer.datastream.unified_types import without_logical_types
 
 _EMPTY_MAX = 1_000
-_NOTHING = ("null",)
+_TYPES_WITHOUT_BYTES = ("null",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,9 @@ class _Types:
         if depth > DEPTH_MAX:
             raise _too_deep()
         if isinstance(schema, list):
-            branches = [self.facts(part, depth + 1) for part in schema if part not in _NOTHING]
+            branches = [
+                self.facts(part, depth + 1) for part in schema if part not in _TYPES_WITHOUT_BYTES
+            ]
             return _within(max((part.empty for part in branches), default=0), branches)
         if isinstance(schema, str):
             return self._of_name(schema, depth)
@@ -86,7 +88,7 @@ class _Types:
 
     def _of_name(self, name: str, depth: int) -> _Facts:
         if name not in self._named:
-            return _Facts(int(name in _NOTHING), 0)
+            return _Facts(int(name in _TYPES_WITHOUT_BYTES), 0)
         facts = self._named[name]
         if facts is None:
             self.is_recursive = True

@@ -1,15 +1,19 @@
 """The errors about Datastream's files, with the place in the file.
 
-DatastreamError the branch; `file` and `record` name the place ├── FileCutShort the file ends in the
-middle of a block, a line or its compression ├── FileDamaged bytes do not follow the file's format
-├── FileDenied the file may not be read, and the folder around it may ├── WrongSchema a field that
-Datastream writes is missing, or has another type ├── InvalidEvent a field has a value that
-Datastream's documentation does not allow ├── UnknownReadMethod `read_method` is not one of a known
-source ├── MissingSortKey a change lacks the fields that order it ├── SortKeyMismatch `sort_keys`
-contradict the fields that order the source's changes ├── FileNamesCollide two files of one minute
-cannot be distinguished ├── MisplacedFile a file is not in the folder of a minute ├── MixedSources
-events of several sources are in one location ├── IncompleteRow an event of Spanner has the changed
-columns alone └── MissingKeyColumn an event names a key column that its row does not have
+    DatastreamError             the branch; `file` and `record` name the place
+    ├── FileCutShort            the file ends in the middle of a block, a line or its compression
+    ├── FileDamaged             bytes do not follow the file's format
+    ├── FileDenied              the file may not be read, and the folder around it may
+    ├── WrongSchema             a field that Datastream writes is missing, or has another type
+    ├── InvalidEvent            a field has a value that Datastream's documentation does not allow
+    ├── UnknownReadMethod       `read_method` is not one of a known source
+    ├── MissingSortKey          a change lacks the fields that order it
+    ├── SortKeyMismatch         `sort_keys` contradict the fields that order the source's changes
+    ├── FileNamesCollide        two files of one minute cannot be distinguished
+    ├── MisplacedFile           a file is not in the folder of a minute
+    ├── MixedSources            events of several sources are in one location
+    ├── IncompleteRow           an event of Spanner has the changed columns alone
+    └── MissingKeyColumn        an event names a key column that its row does not have
 
 `record` counts from 1, as lines of a JSON file do; 0 is the head of a file.
 """

@@ -42,7 +42,7 @@ def with_known_nulls(record: DataChangeRecord, published: Collection[str]) -> Da
     return record._replace(mods=(mod._replace(**sides),))
 
 
-_OTHER = {ColumnType("NUMERIC"): TEXT_DECIMAL, TEXT_DECIMAL: ColumnType("NUMERIC")}
+_OTHER_DECIMAL = {ColumnType("NUMERIC"): TEXT_DECIMAL, TEXT_DECIMAL: ColumnType("NUMERIC")}
 _LISTS_MAX = 256
 
 
@@ -92,7 +92,7 @@ def exchanged(record: DataChangeRecord, name: object) -> DataChangeRecord | None
     if not any(column.name == name and _may_change(column) for column in record.columns):
         return None
     columns = (
-        replace(column, type=_OTHER[column.type]) if column.name == name else column
+        replace(column, type=_OTHER_DECIMAL[column.type]) if column.name == name else column
         for column in record.columns
     )
     return record._replace(columns=tuple(columns))
@@ -100,7 +100,7 @@ def exchanged(record: DataChangeRecord, name: object) -> DataChangeRecord | None
 
 def _may_change(column: RecordColumn) -> bool:
     """Whether a column is a decimal outside of the key, whose type never changes."""
-    return column.type in _OTHER and not column.is_primary_key
+    return column.type in _OTHER_DECIMAL and not column.is_primary_key
 
 
 class EventTranslator:

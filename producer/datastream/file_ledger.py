@@ -128,7 +128,7 @@ class PublishedParts:
     def __contains__(self, name: str) -> bool:
         return name in self._left
 
-    def found(self, name: str) -> None:
+    def note_listed(self, name: str) -> None:
         """Record that a listing shows a file, so that its parts can be read."""
         if name in self._left:
             heappush(self._readable, (self._left[name][-1][1], name))
@@ -143,12 +143,12 @@ class PublishedParts:
         """Return the last record of a file's next part; None if no part remains."""
         return self._left[name][-1][0] if name in self._left else None
 
-    def seen(self, name: str) -> None:
+    def note_read(self, name: str) -> None:
         """Record that the next part, one of this file, was read."""
         self._left[name].pop()
         heappop(self._readable)
         if self._left[name]:
-            self.found(name)
+            self.note_listed(name)
         else:
             del self._left[name]
 
@@ -186,7 +186,7 @@ class FileLedger:
             self._records.setdefault(name, 0)
             (self._records if name == entry else self._refused)[name] = record
         self._published_before = dict(self._records)
-        self.again = PublishedParts(
+        self.rereads = PublishedParts(
             {name: sequence for name, sequence in entries.items() if not name.endswith(REFUSED)}
         )
         """The published records that are to be read again, by the files' names."""
@@ -230,7 +230,7 @@ class FileLedger:
                     continue
                 late.append(file)
             self._files[file.name] = file
-            self.again.found(file.name)
+            self.rereads.note_listed(file.name)
             self._enqueue(file)
             heappush(self._minutes, (file.minute, file.name))
         return late
@@ -241,7 +241,7 @@ class FileLedger:
         Files of the position come first, part by part in the order in which they were read, because
         published records have to be known before any other is.
         """
-        again = self.again.first()
+        again = self.rereads.first()
         if again is not None:
             return self._files[again]
         first = self._first_queued()
@@ -304,7 +304,7 @@ class FileLedger:
 
     def complete(self, file: FoundFile, *, records: int) -> bool:
         """Record that a file was read to its end; return whether it had any new record."""
-        self.again.drop(file.name)
+        self.rereads.drop(file.name)
         self._complete.add(file.name)
         self._records.setdefault(file.name, 0)  # a file without events is known by name too
         return records > self._published_before.pop(file.name, -1)
@@ -316,7 +316,7 @@ class FileLedger:
 
     def postpone(self, file: FoundFile) -> None:
         """Read a file again after the next listing; until then its minute stays open."""
-        self.again.drop(file.name)
+        self.rereads.drop(file.name)
         self._postponed.add(file.name)
         # At the head if its turn has come, and after others if the position names it.
         self._queue = [entry for entry in self._queue if entry[2] != file.name]
@@ -349,7 +349,7 @@ class FileLedger:
         for name in closed:
             del self._records[name]
             self._met.pop(name, None)
-            self.again.drop(name)
+            self.rereads.drop(name)
         closed += [f"{name}{REFUSED}" for name in closed if self._refused.pop(name, 0)]
         while self._minutes and self._minutes[0][0] < first:
             self._kept.add(heappop(self._minutes)[1])

@@ -231,7 +231,7 @@ class LocalStore:
                     except FileNotFoundError as error:
                         note(error)
                     else:
-                        files.append(StoredFile(path, _came_ns(status) // _NS_PER_US))
+                        files.append(StoredFile(path, _written_ns(status) // _NS_PER_US))
         except (OSError, ValueError) as error:
             refuse(error, folder, scheme="", setting=self._setting)
         # A file or folder that was removed since it was listed does not affect the others.
@@ -392,7 +392,7 @@ def open_location(location: str, *, setting: str = _FLAG) -> tuple[FileStore, st
     return FsspecStore(files, scheme=scheme, setting=setting), folder
 
 
-def _came_ns(status: os.stat_result) -> int:
+def _written_ns(status: os.stat_result) -> int:
     """Return when a file was written here; a copied or moved file keeps its mtime."""
     return max(status.st_mtime_ns, status.st_ctime_ns)
 

@@ -134,7 +134,7 @@ class _Listing:
     """By the wall clock."""
     from_minute: int
     rest: Iterator[list[FoundFile]]
-    found: list[FoundFile] = field(default_factory=list)
+    files: list[FoundFile] = field(default_factory=list)
 
 
 class ObjectQuery(WaitingQuery):
@@ -208,7 +208,7 @@ class ObjectQuery(WaitingQuery):
                 try:
                     stream = self._store.open(file.path)
                 except PathMissing:
-                    return self._gone(file, records=self._reading.files.published(file)), 0
+                    return self._removed(file, records=self._reading.files.published(file)), 0
                 except ConfigError as error:
                     return self._denied(file, error, records=0), 0
                 self._open = _Reading(file, through, stream)
@@ -225,12 +225,12 @@ class ObjectQuery(WaitingQuery):
         self._listing = None  # a failed listing is not complete
         until_us = self.clock.monotonic_us() + _LISTING_STEP_US
         for files in listing.rest:
-            listing.found.extend(files)
+            listing.files.extend(files)
             if self.clock.monotonic_us() >= until_us:
                 self._listing = listing
                 return []
         items = self._reading.listed(
-            listing.found, began_us=listing.began_us, from_minute=listing.from_minute
+            listing.files, began_us=listing.began_us, from_minute=listing.from_minute
         )
         self._log(self.clock.monotonic_us())
         return items
@@ -243,7 +243,7 @@ class ObjectQuery(WaitingQuery):
         try:
             for _ in range(_PORTION_EVENTS):
                 if open_file.through is not None and open_file.records >= open_file.through:
-                    reading.seen(file)
+                    reading.note_reread(file)
                     self._close()
                     return items
                 item = open_file.next()
@@ -264,7 +264,7 @@ class ObjectQuery(WaitingQuery):
                     return items
         except PathMissing:
             self._close()
-            return items + self._gone(file, records=open_file.records)
+            return items + self._removed(file, records=open_file.records)
         except ConfigError as error:
             self._close()
             return items + self._denied(file, error, records=open_file.records)
@@ -273,7 +273,7 @@ class ObjectQuery(WaitingQuery):
             return items + self._refused(file, error, records=open_file.records)
         return items
 
-    def _gone(self, file: FoundFile, *, records: int) -> list[Item]:
+    def _removed(self, file: FoundFile, *, records: int) -> list[Item]:
         """Handle a file that was removed; raises LocationGone if all files are gone.
 
         All files may come back, and this one would count as read.

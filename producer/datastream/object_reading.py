@@ -179,7 +179,7 @@ class ObjectReading:
     def due(self, now_us: int) -> Due:
         """Return the next action, at a time of the monotonic clock."""
         if self._listed_us is not None and (file := self.files.next_file()) is not None:
-            return ReadFile(file, self.files.again.through(file.name))
+            return ReadFile(file, self.files.rereads.through(file.name))
         if now_us < self._next_listing_us:
             return WaitUntil(self._next_listing_us)
         self._asked_us = now_us
@@ -228,9 +228,9 @@ class ObjectReading:
             return []
         return self._refused(file, record, error, self.files.add_record(file, record))
 
-    def seen(self, file: FoundFile) -> None:
+    def note_reread(self, file: FoundFile) -> None:
         """Record that a file was read again up to the due record."""
-        self.files.again.seen(file.name)
+        self.files.rereads.note_read(file.name)
 
     def ended(
         self, file: FoundFile, *, records: int, error: DatastreamError | None = None
@@ -246,7 +246,9 @@ class ObjectReading:
         if error is not None:
             patient_until_us = file.modified_us + self._limits.open_us
             is_patient = (self._listed_us or 0) <= patient_until_us
-            if isinstance(error, FileDenied) and (file.name in self.files.again or not is_patient):
+            if isinstance(error, FileDenied) and (
+                file.name in self.files.rereads or not is_patient
+            ):
                 raise error
             if isinstance(error, FileCutShort | FileDenied) and is_patient:
                 self.files.postpone(file)

@@ -83,7 +83,7 @@ class RetryingClient(Generic[_Client]):
         """
         try:
             return retry(
-                lambda: ask(self._made()),
+                lambda: ask(self._current()),
                 is_retriable=lambda reason: not is_denied(reason),
                 before_retry=self._before_retry,
             )
@@ -97,7 +97,7 @@ class RetryingClient(Generic[_Client]):
         """Drop the client and its threads; the next call creates another one."""
         self._client = None
 
-    def _made(self) -> _Client:
+    def _current(self) -> _Client:
         if self._client is None:
             self._client = self._make()
         return self._client

@@ -415,12 +415,12 @@ class StreamRemoval:
         Raises UnreachableError for topics that remain.
         """
         if topics:
-            self._each(
+            self._check_answers(
                 self._admin.delete_topics(list(topics), request_timeout=CALL_TIMEOUT_S),
                 "cannot delete topic",
             )
         if groups:
-            self._each(
+            self._check_answers(
                 self._admin.delete_consumer_groups(list(groups), request_timeout=CALL_TIMEOUT_S),
                 "cannot delete the consumer group",
             )
@@ -432,7 +432,7 @@ class StreamRemoval:
                 )
             time.sleep(_LOOK_S)
 
-    def _each(self, answers: Mapping[str, Any], attempt: str) -> None:
+    def _check_answers(self, answers: Mapping[str, Any], attempt: str) -> None:
         for name, answer in answers.items():
             try:
                 answer.result()

@@ -43,7 +43,7 @@ _DIALECT = (
     "SELECT option_value FROM information_schema.database_options "
     "WHERE option_name = 'database_dialect'"
 )
-_NOW = {GOOGLE_SQL: "SELECT CURRENT_TIMESTAMP() AS now", POSTGRESQL: "SELECT now() AS now"}
+_TIME_QUERIES = {GOOGLE_SQL: "SELECT CURRENT_TIMESTAMP() AS now", POSTGRESQL: "SELECT now() AS now"}
 _STREAMS = "SELECT * FROM information_schema.change_streams"
 _OPTIONS = (
     "SELECT option_name, option_value FROM information_schema.change_stream_options "
@@ -178,7 +178,7 @@ class SpannerCatalogue:
 
         0 in a database of another dialect, of which nothing is read.
         """
-        sql = _NOW.get(self._dialect(), "")
+        sql = _TIME_QUERIES.get(self._dialect(), "")
         return next((parse_rfc3339_ns(row["now"]) for row in self._rows(sql)), 0) if sql else 0
 
     def _dialect(self) -> str:

@@ -67,9 +67,9 @@ _PAGE_HINT = (
 
 
 def rpc_error(
-    error: grpc.RpcError, *, what: str, may_pass: bool = False, **fields: object
+    error: grpc.RpcError, *, action: str, may_pass: bool = False, **fields: object
 ) -> QueryError:
-    """Return the error for a failed call; `what` is the attempted action.
+    """Return the error for a failed call; `action` is the attempted action.
 
     It is retriable if its status is, if its session is lost, or with `may_pass`.
     """
@@ -82,7 +82,7 @@ def rpc_error(
     if pause_us:
         where["pause_us"] = pause_us
     hint = _PAGE_HINT if is_web_page(error) else _HINTS.get(code, "")
-    return kind(f"could not {what}", hint=hint, **where)
+    return kind(f"could not {action}", hint=hint, **where)
 
 
 class SpannerChannels:
@@ -132,12 +132,12 @@ class SpannerChannels:
 
     def execute_sql(self, request: Any, *, timeout_s: float) -> Any:
         """Run a query and return its `ResultSet`; raises QueryError."""
-        return self._ask("execute_sql", request, timeout_s=timeout_s, what="query Spanner")
+        return self._ask("execute_sql", request, timeout_s=timeout_s, action="query Spanner")
 
     def partition_read(self, request: Any, *, timeout_s: float) -> Any:
         """Cut a read into shares and return the `PartitionResponse`; raises QueryError."""
         action = "cut a read into shares"
-        return self._ask("partition_read", request, timeout_s=timeout_s, what=action)
+        return self._ask("partition_read", request, timeout_s=timeout_s, action=action)
 
     def stream(self, method: str, request: Any, session: str) -> ResponseStream:
         """Prepare a streaming call without a deadline, on the running asyncio loop."""
@@ -166,7 +166,7 @@ class SpannerChannels:
             return self._session or await asyncio.to_thread(self.session)
 
     def failed(
-        self, error: grpc.RpcError, session: str, *, what: str, **fields: object
+        self, error: grpc.RpcError, session: str, *, action: str, **fields: object
     ) -> QueryError:
         """Return the error for a failed call; a lost session is re-created next time.
 
@@ -175,7 +175,7 @@ class SpannerChannels:
         """
         may_pass = self._may_pass(error)
         fields["database"] = self.database
-        translated = rpc_error(error, what=what, may_pass=may_pass, **fields)
+        translated = rpc_error(error, action=action, may_pass=may_pass, **fields)
         if is_lost_session(error):
             with self._session_lock:
                 if self._session == session:
@@ -191,20 +191,20 @@ class SpannerChannels:
         self._service.close()
         self._streams.close()
 
-    def _ask(self, method: str, request: Any, *, timeout_s: float, what: str) -> Any:
+    def _ask(self, method: str, request: Any, *, timeout_s: float, action: str) -> Any:
         session = self.session(timeout_s=timeout_s)
         request.session = session
         try:
             response = self._service.call(method, request, timeout_s=timeout_s)
         except grpc.RpcError as error:
-            raise self.failed(error, session, what=what) from error
+            raise self.failed(error, session, action=action) from error
         self.accept()
         return type(response).pb(response)
 
     def _no_session(self, error: grpc.RpcError) -> QueryError:
         may_pass = self._may_pass(error)
         action = "open a session in Spanner"
-        return rpc_error(error, what=action, may_pass=may_pass, database=self.database)
+        return rpc_error(error, action=action, may_pass=may_pass, database=self.database)
 
     def _may_pass(self, error: grpc.RpcError) -> bool:
         """Whether a rejected call may be accepted later; requests a new token."""

@@ -293,8 +293,8 @@ class SpannerQuery:
 
     def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
         fields: dict[str, Any] = dict(self._interval)
-        what = "read a stream partition from Spanner"
-        translated = self._channels.failed(error, session, what=what, **fields)
+        action = "read a stream partition from Spanner"
+        translated = self._channels.failed(error, session, action=action, **fields)
         details = str(translated.fields["details"])
         if translated.code == "INVALID_ARGUMENT" and _TOKEN_ERROR.search(details):
             hint = "Was the change stream dropped and created again? Then start a new stream"

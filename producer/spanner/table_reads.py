@@ -288,7 +288,7 @@ class _TableQuery(SpannerQuery):
     def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
         fields: dict[str, Any] = dict(self._interval)
         return _explained(
-            self._channels.failed(error, session, what="read a table from Spanner", **fields)
+            self._channels.failed(error, session, action="read a table from Spanner", **fields)
         )
 
 

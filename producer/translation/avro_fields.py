@@ -38,9 +38,9 @@ _INT64_DIGITS = 18
 _PAIR_BITS = 14
 _PAIRS = 1 << _PAIR_BITS
 _FOLLOWED = [bytes((low & 127 | 128, low >> 7 | 128)) for low in range(_PAIRS)]
-_LAST = [bytes((n,) if n < 128 else (n & 127 | 128, n >> 7)) for n in range(_PAIRS)]
+_LAST_BYTES = [bytes((n,) if n < 128 else (n & 127 | 128, n >> 7)) for n in range(_PAIRS)]
 # Lengths and most numbers are small: the bytes of numbers from 0 on, also with the branch before.
-_SMALL = _LAST[::2]
+_SMALL = _LAST_BYTES[::2]
 _PRESENT_SMALL = [PRESENT + number for number in _SMALL]
 _SMALL_END = len(_SMALL)
 _FLOAT32, _FLOAT64 = struct.Struct("<f"), struct.Struct("<d")
@@ -121,7 +121,7 @@ def write_long(number: int) -> bytes:
     while rest >= _PAIRS:
         encoded += _FOLLOWED[rest & _PAIRS - 1]
         rest >>= _PAIR_BITS
-    return encoded + _LAST[rest]
+    return encoded + _LAST_BYTES[rest]
 
 
 def write_text(text: str) -> bytes:

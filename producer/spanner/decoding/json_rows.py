@@ -39,7 +39,12 @@ from tidegate.schemas.tables import ColumnType
 _MOD_TYPES = ("INSERT", "UPDATE", "DELETE")
 _DEFAULT_SCHEMA = "public."
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
-_WANTED: Mapping[type, str] = {dict: "an object", list: "an array", str: "text", bool: "a boolean"}
+_KIND_NAMES: Mapping[type, str] = {
+    dict: "an object",
+    list: "an array",
+    str: "text",
+    bool: "a boolean",
+}
 
 _Kind = TypeVar("_Kind")
 
@@ -181,7 +186,7 @@ def _field(fields: Mapping[str, Any], name: str) -> Any:
 
 def _as(kind: type[_Kind], value: Any, name: str) -> _Kind:
     if not isinstance(value, kind):
-        raise _unreadable(name, value, _WANTED[kind])
+        raise _unreadable(name, value, _KIND_NAMES[kind])
     return value
 
 

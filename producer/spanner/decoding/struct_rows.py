@@ -302,17 +302,17 @@ class _Layout:
             if place not in places and field.type_.array_element_type.code == TypeCode.STRUCT
         }
         """Kinds of records of a later version of the service, by their places."""
-        data, heartbeat, children = (_struct(kind, what=name) for name, kind in kinds.items())
+        data, heartbeat, children = (_struct(kind, name=name) for name, kind in kinds.items())
         self.data_size, data_types, self.data = _positions(data, _DATA_FIELDS)
         self.repeated_at = sorted(self.data[place] for place in _REPEATED_FIELDS)
         self.repeated = itemgetter(*self.repeated_at)
         self.heartbeat_size, _, (self.timestamp_at,) = _positions(heartbeat, ("timestamp",))
         self.children_size, child_types, self.children = _positions(children, _CHILDREN_FIELDS)
-        column = _struct(data_types["column_types"], what="column_types")
+        column = _struct(data_types["column_types"], name="column_types")
         self.column_size, _, self.column = _positions(column, _COLUMN_FIELDS)
-        mod = _struct(data_types["mods"], what="mods")
+        mod = _struct(data_types["mods"], name="mods")
         self.mod_size, _, self.mod = _positions(mod, _MOD_FIELDS)
-        child = _struct(child_types["child_partitions"], what="child_partitions")
+        child = _struct(child_types["child_partitions"], name="child_partitions")
         self.child_size, _, self.child = _positions(child, _CHILD_FIELDS)
         self.roles = (
             _roles(self.size, (*places, *self.unknown), (1, 2, 2, *[2] * len(self.unknown))),
@@ -330,7 +330,7 @@ class _Layout:
                 "a change stream's response has one column",
                 columns=[column.name for column in columns],
             )
-        return cls(_struct(columns[0].type_, what=columns[0].name))
+        return cls(_struct(columns[0].type_, name=columns[0].name))
 
     def columns(self, value: Serialised) -> tuple[RecordColumn, ...]:
         """Parse a `column_types` value."""
@@ -350,14 +350,14 @@ class _Layout:
         return tuple(columns)
 
 
-def _struct(array: Any, *, what: str) -> Any:
+def _struct(array: Any, *, name: str) -> Any:
     """Return the struct type of an ARRAY<STRUCT>."""
     element = array.array_element_type
     if array.code != TypeCode.ARRAY or element.code != TypeCode.STRUCT:
         raise SchemaError(
             "a change stream's response is not of the GoogleSQL form for immutable key ranges",
             hint="Only this form is supported",
-            field=what,
+            field=name,
         )
     return element.struct_type
 

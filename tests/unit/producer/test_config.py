@@ -326,6 +326,6 @@ def test_the_accelerator_is_used_where_it_is_installed(
         module = ModuleType("tidegate_accelerator")
         module.INTERFACE = accelerator._INTERFACE + interface
     monkeypatch.setitem(sys.modules, "tidegate_accelerator", module)
-    assert accelerator._found(environment) == (module if expected == "used" else None, expected)
+    assert accelerator._load(environment) == (module if expected == "used" else None, expected)
     used = accelerator.accelerator() is not None
     assert (accelerator.describe_accelerator() == "used") == used

@@ -30,7 +30,7 @@ from tidegate.producer.cli.status import (
     backfill_progress,
     follow,
 )
-from tidegate.producer.cli.status_table import behind, status_table
+from tidegate.producer.cli.status_table import lag_text, status_table
 from tidegate.producer.cli.stream_states import StreamState
 from tidegate.producer.datastream.errors import MissingSortKey, Position
 from tidegate.producer.datastream.objects_query import object_token
@@ -173,7 +173,7 @@ def test_the_state_is_shown_with_since_when_and_who_paused_it():
     text = printed(replace(ended, state=StreamState.ENDED))
     assert "0 stream partitions are open; the stream has ended" in text
     assert "Errors" not in text
-    assert (behind(None, 5), behind(1_000_000, 3_500_000)) == ("unknown", "2.5 s")
+    assert (lag_text(None, 5), lag_text(1_000_000, 3_500_000)) == ("unknown", "2.5 s")
 
 
 @pytest.mark.rule("datastream-retried-errors")

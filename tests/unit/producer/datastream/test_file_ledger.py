@@ -60,12 +60,12 @@ def test_parts_of_files_are_read_again_in_the_order_of_their_turns():
     one = ledger({grows.name: "2/1,5/3,6/4", f"{grows.name}!": "7/6", other.name: "9/2,12/5"})
     one.add([other, grows])
     read_again = []
-    while (found := one.next_file()).name in one.again:
-        read_again.append((found, one.again.through(found.name)))
-        one.again.seen(found.name)
+    while (found := one.next_file()).name in one.rereads:
+        read_again.append((found, one.rereads.through(found.name)))
+        one.rereads.note_read(found.name)
     assert read_again == [(grows, 2), (other, 9), (grows, 5), (grows, 6), (other, 12)]
     assert (one.published(grows), one.published(other)) == (6, 12)
-    assert one.again.through(grows.name) is None
+    assert one.rereads.through(grows.name) is None
     assert one.add_record(grows, 7) == 6  # the refusal had the last turn
     assert one.refuse_from(grows, 8) == 6
     assert one.add_record(other, 13) == 7
@@ -78,8 +78,8 @@ def test_of_a_file_that_ends_before_its_published_records_no_part_is_left():
     assert one.next_file() == shorter
     one.complete(shorter, records=1)
     assert one.next_file() == other
-    one.again.seen(other.name)
-    assert shorter.name not in one.again
+    one.rereads.note_read(other.name)
+    assert shorter.name not in one.rereads
     assert one.next_file() == other
 
 
@@ -173,22 +173,22 @@ def read_again(parts):
     found = []
     while (name := parts.first()) is not None:
         found.append((name, parts.through(name)))
-        parts.seen(name)
+        parts.note_read(name)
     return found
 
 
 def test_what_no_listing_shows_is_not_read():
     parts = PublishedParts({"a": "2/1", "b": "3/2"})
     assert parts.first() is None
-    parts.found("b")
-    parts.found("x")
+    parts.note_listed("b")
+    parts.note_listed("x")
     assert read_again(parts) == [("b", 3)]
     assert "a" in parts
-    parts.found("a")
+    parts.note_listed("a")
     assert read_again(parts) == [("a", 2)]
     parts = PublishedParts({"a": "2/1,5/3", "b": "3/2"})
     for name in "ab":
-        parts.found(name)
+        parts.note_listed(name)
     assert parts.first() == "a"
     parts.drop("a")  # with all its parts
     assert read_again(parts) == [("b", 3)]

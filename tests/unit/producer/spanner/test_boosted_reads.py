@@ -127,7 +127,7 @@ def test_shares_without_each_row_once_are_an_error(database, read, monkeypatch, 
 @pytest.mark.parametrize("place", ["cut", "read"])
 def test_a_missing_permission_is_named(database, read, monkeypatch, place):
     code = grpc.StatusCode.PERMISSION_DENIED
-    error = rpc_error(CallError(code, "no useDataBoost"), what="read a table")
+    error = rpc_error(CallError(code, "no useDataBoost"), action="read a table")
 
     def refuse(*_args, **_options):
         raise error

@@ -62,12 +62,12 @@ def select(channels, timeout_s=20):
 
 
 def test_every_status_code_is_classified_as_retriable_or_not():
-    retriable = {code.name for code in CODES if rpc_error(Failed(code), what="read").retriable}
+    retriable = {code.name for code in CODES if rpc_error(Failed(code), action="read").retriable}
     assert retriable == {
         "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED",
         "UNAVAILABLE", "UNKNOWN",
     }  # fmt: skip
-    error = rpc_error(Failed(CODES.ABORTED, "busy"), what="read", token="k")
+    error = rpc_error(Failed(CODES.ABORTED, "busy"), action="read", token="k")
     assert isinstance(error, QueryInterrupted)
     assert str(error) == "could not read (code='ABORTED', details='busy', token='k')"
 
@@ -122,7 +122,7 @@ def test_what_was_rejected_from_the_start_is_refused(spanner, channels, monkeypa
     page = "Received http2 header with status: 404"
     channels = SpannerChannels(database="d", emulator_host=NOBODY)
     for kind in (QueryRefused, QueryInterrupted):
-        error = channels.failed(Failed(CODES.UNIMPLEMENTED, page), "s", what="read")
+        error = channels.failed(Failed(CODES.UNIMPLEMENTED, page), "s", action="read")
         assert type(error) is kind
         assert "not Spanner" in error.hint
         assert page in str(error)
@@ -131,13 +131,13 @@ def test_what_was_rejected_from_the_start_is_refused(spanner, channels, monkeypa
 
 def test_only_the_end_of_the_present_session_drops_it(channels):
     first = channels.session()
-    error = channels.failed(Failed(CODES.NOT_FOUND, "Database"), first, what="read")
+    error = channels.failed(Failed(CODES.NOT_FOUND, "Database"), first, action="read")
     assert isinstance(error, QueryRefused)
     assert channels.session() == first
     lost = Failed(CODES.NOT_FOUND, "Session not found")
-    channels.failed(lost, first, what="read")
+    channels.failed(lost, first, action="read")
     second = channels.session()
-    channels.failed(lost, first, what="read")
+    channels.failed(lost, first, action="read")
     assert channels.session() == second != first
 
 
@@ -425,7 +425,7 @@ def test_what_else_is_not_found():
 def test_how_long_the_service_wants_to_be_left_alone():
     def pause_us(trailers=()):
         failed = Failed(CODES.RESOURCE_EXHAUSTED, "quota", trailers)
-        assert rpc_error(failed, what="read").pause_us == asked_pause_us(failed)
+        assert rpc_error(failed, action="read").pause_us == asked_pause_us(failed)
         return asked_pause_us(failed)
 
     for duration, expected in (

@@ -118,7 +118,7 @@ def test_the_time_is_that_of_the_service(databases, database):
 
 
 def test_a_service_that_does_not_tell_its_time_is_named(validate):
-    error = rpc_error(CallError(grpc.StatusCode.PERMISSION_DENIED, "why"), what="query Spanner")
+    error = rpc_error(CallError(grpc.StatusCode.PERMISSION_DENIED, "why"), action="query Spanner")
 
     def refuse():
         raise error
@@ -134,7 +134,7 @@ RETRIED = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL", "RESOURCE_
 @pytest.mark.parametrize("place", ["catalogue", "query"])
 def test_only_what_may_pass_is_left_to_a_supervisor(place, validate):
     for status in [code for code in grpc.StatusCode if code.value[0]]:
-        error = rpc_error(CallError(status, "why"), what="query Spanner")
+        error = rpc_error(CallError(status, "why"), action="query Spanner")
         expected = UnreachableError if status.name in RETRIED else ConfigError
         with pytest.raises(expected, match=rf"{status.name}.*why") as caught:
             validate(Source(**{place: error}))
@@ -146,7 +146,7 @@ def test_only_what_may_pass_is_left_to_a_supervisor(place, validate):
     # A session that is gone may be opened again.
     lost = CallError(grpc.StatusCode.NOT_FOUND, "Session not found: projects/p/sessions/s")
     with pytest.raises(UnreachableError, match="Session not found"):
-        validate(Source(**{place: rpc_error(lost, what="query Spanner")}))
+        validate(Source(**{place: rpc_error(lost, action="query Spanner")}))
     error = QueryRefused("could not", hint="Grant it", code="PERMISSION_DENIED", details="EXECUTE")
     with pytest.raises(ConfigError, match=r"EXECUTE.*Grant it"):
         validate(Source(**{place: error}))

@@ -166,7 +166,7 @@ def test_streaming_calls_name_a_server_that_is_not_trusted(deployment, files, co
 
     with pytest.raises(grpc.RpcError) as caught:
         asyncio.run(ask())
-    error = rpc_error(caught.value, what="query Spanner")
+    error = rpc_error(caught.value, action="query Spanner")
     assert "spanner_ca_file" in setup_error(error).hint
 
 
