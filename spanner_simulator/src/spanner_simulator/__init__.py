@@ -1,7 +1,7 @@
 """A Spanner that runs in process, with real change streams, for the official clients.
 
-Use it from Python with `Simulator`, or as the program `spanner-simulator`. The names are loaded on
-first use, so that the pytest plug-in costs nothing in a run that does not use it.
+Use it from Python with `Simulator`, or as the program `spanner-simulator`.  The names are loaded on
+first use, so that the pytest plug-in costs nothing in a run without it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import typer
 from spanner_simulator.core.change_streams.churn import CHURN_LIFE_MS_MAX, CHURN_LIVE_MAX
 from spanner_simulator.ddl_file import split_ddl
 
-# Packages of which the program needs the generated messages (their module `types`) alone.
+# Packages from which the program needs only the generated messages (their module `types`).
 _CLIENT_PACKAGES = (
     "google.cloud.spanner_v1",
     "google.cloud.spanner_admin_database_v1",
@@ -182,8 +182,8 @@ def run(
 def _leave_out_clients() -> None:
     """Keep Google's client libraries out of this process, which only needs their messages.
 
-    Importing them takes longer than everything else at the start. A package that stands in
-    `sys.modules` already is not executed when one of its modules is imported.
+    Importing them takes longer than everything else at the start.  A package that is already in
+    `sys.modules` is not executed when one of its modules is imported.
     """
     for name in _CLIENT_PACKAGES:
         spec = find_spec(name)

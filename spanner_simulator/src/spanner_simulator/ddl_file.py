@@ -1,4 +1,4 @@
-"""Cuts the text of a DDL file into its statements, at the semicolons that end them."""
+"""Splits the text of a DDL file into its statements, at the semicolons that end them."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def split_ddl(text: str, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> list[str]:
         else:
             statements[-1].append(" " if token.kind in ("comment", "hint") else token.text)
     written = ("".join(pieces).strip() for pieces in statements)
-    return [one for one in written if one]
+    return [statement for statement in written if statement]

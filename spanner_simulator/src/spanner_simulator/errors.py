@@ -1,7 +1,7 @@
-"""The one error that the simulated service answers with, in gRPC's vocabulary but without gRPC.
+"""The error that the simulated service answers with, with gRPC's codes but without gRPC.
 
-The core raises it, the server turns it into a status, the control port into a JSON body.
-Codes and texts follow the real service where they are known; a reader may look at both.
+The core raises it, the server turns it into a status, the control port into a JSON body.  Codes and
+texts follow the real service where they are known; clients may read both.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Code(enum.Enum):
 
 
 class SpannerError(Exception):
-    """An answer that is a status other than OK.
+    """An answer with another status than OK.
 
     `retry_delay_ms` is sent as RetryInfo, which the official clients obey after ABORTED.
     """
 
     def __init__(self, code: Code, message: str, *, retry_delay_ms: int | None = None) -> None:
-        # Half of a surrogate pair, which a client's text may contain, has no form on the wire.
+        # Half of a surrogate pair, which a client's text may contain, cannot be sent.
         message = message.encode(errors="backslashreplace").decode()
         super().__init__(code, message)
         self.code = code
@@ -44,7 +44,7 @@ class SpannerError(Exception):
         self.retry_delay_ms = retry_delay_ms
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle by the arguments, so that the error may cross process borders."""
+        """Pickle by the arguments, so that the error can be sent to another process."""
         return _rebuild, (self.code, self.message, self.retry_delay_ms)
 
     def __str__(self) -> str:
@@ -61,32 +61,32 @@ def invalid_argument(message: str) -> SpannerError:
 
 
 def not_found(message: str) -> SpannerError:
-    """What the request names does not exist."""
+    """An object that the request names does not exist."""
     return SpannerError(Code.NOT_FOUND, message)
 
 
 def failed_precondition(message: str) -> SpannerError:
-    """The request cannot be done in this state."""
+    """The request is not possible in this state."""
     return SpannerError(Code.FAILED_PRECONDITION, message)
 
 
 def already_exists(message: str) -> SpannerError:
-    """What the request makes is there."""
+    """The object that the request creates already exists."""
     return SpannerError(Code.ALREADY_EXISTS, message)
 
 
 def out_of_range(message: str) -> SpannerError:
-    """A value or a time lies outside what is possible."""
+    """A value or a time is outside of the possible range."""
     return SpannerError(Code.OUT_OF_RANGE, message)
 
 
-def unsupported(what: str) -> SpannerError:
-    """The simulator lacks what the request needs, named as a construct."""
-    return SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {what}")
+def unsupported(feature: str) -> SpannerError:
+    """The simulator lacks a feature that the request needs."""
+    return SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {feature}")
 
 
 class BrokenInvariantError(Exception):
-    """The simulator contradicts itself; nothing it says afterwards can be trusted."""
+    """The simulator contradicts itself; its later results cannot be trusted."""
 
 
 def invariant(condition: object, message: str) -> None:

@@ -1,6 +1,6 @@
 """The simulator as a program: serves until SIGTERM or SIGINT, and prints its addresses when ready.
 
-`cli` imports this module when the flags are read, because it loads gRPC and Google's messages.
+`cli` imports this module after reading the flags, because it loads gRPC and Google's messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spanner_simulator.simulator import PortTakenError, SimulatorConfig, serve
 
 
 class ProgramError(Exception):
-    """The program cannot start or go on; the text is one line for its user."""
+    """The program cannot start or continue; the text is one line for its user."""
 
 
 @dataclass(frozen=True, slots=True)

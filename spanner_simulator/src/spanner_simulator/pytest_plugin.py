@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class SpannerDatabase:
-    """A database of one test, and where to find it."""
+    """The database of one test, and its address."""
 
     simulator: Simulator
     project: str
@@ -44,7 +44,7 @@ class SpannerDatabase:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         "spanner_ddl(*statements, dialect='GOOGLE_STANDARD_SQL'): the schema of spanner_database",
@@ -79,10 +79,10 @@ def spanner_ddl(request: pytest.FixtureRequest) -> list[str]:
 def spanner_dialect(request: pytest.FixtureRequest) -> Dialect:
     """The dialect of `spanner_database`: the marker's; override it for a whole module."""
     marker = request.node.get_closest_marker("spanner_ddl")
-    given: dict[str, Dialect] = {} if marker is None else marker.kwargs
-    if unknown := ", ".join(sorted(set(given) - {"dialect"})):
+    arguments: dict[str, Dialect] = {} if marker is None else marker.kwargs
+    if unknown := ", ".join(sorted(set(arguments) - {"dialect"})):
         raise pytest.UsageError(f"the marker spanner_ddl has no argument {unknown}")
-    return given.get("dialect", "GOOGLE_STANDARD_SQL")
+    return arguments.get("dialect", "GOOGLE_STANDARD_SQL")
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ _END_TIMEOUT_S = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorConfig:
-    """Everything that can be set; ports 0 mean any free one. ValueError for what makes no sense.
+    """All settings; port 0 means any free one.  ValueError for invalid values.
 
     `equal_timestamps` is the probability that concurrent transactions share a commit timestamp.
     `frozen_at`: the clock begins frozen at this RFC 3339 time; None: it follows real time.
@@ -65,7 +65,7 @@ class SimulatorConfig:
     separate_children: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Reject invalid values."""
         refusals = {
             "port must lie in [0, 65535]": not 0 <= self.port <= 65535,
             "control_port must lie in [0, 65535]": not 0 <= self.control_port <= 65535,
@@ -110,10 +110,10 @@ async def serve(
     *,
     prepare: Callable[[Host], Awaitable[None]] | None = None,
 ) -> None:
-    """Run until `stop` is set. Raises `PortTakenError` and `DataDirectoryError`.
+    """Run until `stop` is set.  Raises `PortTakenError` and `DataDirectoryError`.
 
-    `prepare` runs before the first client may call, and what it raises ends the attempt; then
-    `ready` hears the two addresses, gRPC's first, and the verbs work until the end.
+    `prepare` runs before the first client may call, and an error in it ends the attempt; then
+    `ready` gets the two addresses, gRPC's first, and the verbs work until the end.
     """
     async with AsyncExitStack() as stack:
         directory = None
@@ -134,7 +134,7 @@ async def serve(
             await prepare(host)
         server, host.port = await start_grpc_server(host, f"{config.host}:{config.port}")
         stack.push_async_callback(_let_calls_end)
-        # Idle clients go by themselves in that time; cut off, each would print a line about it.
+        # Idle clients leave by themselves in that time; otherwise each would print a line about it.
         stack.push_async_callback(server.stop, grace=_GRACE_S)
         try:
             http = start_control_server(verbs, config.host, config.control_port)
@@ -156,7 +156,7 @@ async def serve(
 
 
 async def _let_calls_end() -> None:
-    """Wait for calls that the server has ended; cut off, each would print a trace of its own."""
+    """Wait for calls that the server has ended; otherwise each would print a traceback."""
     calls = asyncio.all_tasks() - {asyncio.current_task()}
     if calls:
         await asyncio.wait(calls, timeout=_END_TIMEOUT_S)
@@ -194,7 +194,7 @@ class Simulator(Verbs):
         self._started.clear()
         self._thread = threading.Thread(target=self._serve, name="spanner-simulator", daemon=True)
         self._thread.start()
-        # Reading a folder of old databases takes as long as it takes.
+        # Reading a folder of old databases may take any time.
         timeout_s = None if self._config.data_directory is not None else _START_TIMEOUT_S
         if not self._started.wait(timeout_s):
             raise TimeoutError("the simulator did not start")
@@ -208,9 +208,9 @@ class Simulator(Verbs):
             raise failure
 
     def stop(self) -> None:
-        """Stop; running queries end. Without effect when it does not run.
+        """Stop; running queries end.  Has no effect if it is not running.
 
-        Raises what has ended it before, such as `DataDirectoryError`.
+        Raises the error that ended it earlier, such as `DataDirectoryError`.
         """
         loop, self._loop = self._loop, None
         if loop is not None and self._stop is not None and not loop.is_closed():
@@ -237,7 +237,7 @@ class Simulator(Verbs):
         self._started.set()
 
     def environment(self) -> dict[str, str]:
-        """Variables with which any official client, in any language, finds the simulator."""
+        """Environment variables by which official clients, in any language, find the simulator."""
         return {
             "SPANNER_EMULATOR_HOST": self.grpc_address,
             # Without this the Python client would report its metrics to Google's servers.
@@ -245,5 +245,5 @@ class Simulator(Verbs):
         }
 
     def client(self, project: str = "test-project") -> Any:
-        """A `google.cloud.spanner.Client` of this simulator, whatever the environment says."""
+        """A `google.cloud.spanner.Client` of this simulator, whatever the environment contains."""
         return connect(self.grpc_address, project=project)

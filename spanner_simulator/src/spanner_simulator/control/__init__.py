@@ -1,6 +1,6 @@
-"""Control over a running simulator: verbs for tests and demos, beside the API that clients see.
+"""Control over a running simulator: verbs for tests and demos, separate from the clients' API.
 
-Each verb is declared once, as a method of `Verbs`; Python calls it, and HTTP finds it there.
+Each verb is declared once, as a method of `Verbs`; Python calls it directly, and HTTP by its name.
 """
 
 from spanner_simulator.control.http_server import start_control_server

@@ -1,4 +1,4 @@
-"""Verbs on time: the clock itself, and what happens when time has passed."""
+"""Verbs on time: the clock itself, and the work that is due as time passes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from spanner_simulator.core.timestamps import format_us, parse_ns
 from spanner_simulator.errors import invalid_argument, out_of_range
 from spanner_simulator.server.host import Host
 
-# Commit timestamps begin with the Unix epoch; the last year that can be written is left for what
-# lies ahead of now, as a query's end and a retention period do.
+# Commit timestamps begin with the Unix epoch; the last year that can be written is reserved for
+# times after now, such as a query's end and a retention period.
 EARLIEST, LATEST = "1970-01-01T00:00:00Z", "9999-01-01T00:00:00Z"
 _LATEST_US = parse_ns(LATEST) // 1000
-# Timers run at each of their times within a jump; this bounds how many that can be.
+# Timers run at each of their times within a jump; this bounds their number.
 _ADVANCE_MS_MAX = 400 * 86_400_000
 
 
@@ -45,7 +45,7 @@ class ClockVerbs(OnLoop):
         def act(host: Host) -> dict[str, Any]:
             hosted = host.database(database)
             retention_us = hosted.database.catalogue.stream(stream).retention_us
-            # One step further, so that what is happening right now is too old as well.
+            # One step further, so that an event of this moment is too old as well.
             _jump(host, retention_us + 1)
             _, records = host.expire(hosted)
             return {"records": records, **_describe(host)}

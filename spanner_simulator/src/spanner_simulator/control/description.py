@@ -1,4 +1,4 @@
-"""What the control port says about stream partitions and fault rules, as JSON objects."""
+"""Stream partitions and fault rules as JSON objects of the control port."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from spanner_simulator.server.host import HostedDatabase
 
 
 def describe_stream_partition(
-    hosted: HostedDatabase, one: StreamPartition, *, is_held: bool
+    hosted: HostedDatabase, partition: StreamPartition, *, is_held: bool
 ) -> dict[str, Any]:
-    """One stream partition, living or ended; bounds as table and key where they are one."""
+    """One stream partition, live or ended; bounds as table and key if they are keys."""
     return {
-        "token": one.token,
-        "start_timestamp_us": one.start_us,
-        "end_timestamp_us": one.end_us,
-        "parents": list(one.parents),
-        "children": [child.token for child in one.children],
-        **_range(hosted.database, KeyRange(one.low, one.high)),
+        "token": partition.token,
+        "start_timestamp_us": partition.start_us,
+        "end_timestamp_us": partition.end_us,
+        "parents": list(partition.parents),
+        "children": [child.token for child in partition.children],
+        **_range(hosted.database, KeyRange(partition.low, partition.high)),
         # With mutable key ranges, the keys between the two bounds need not all be its own.
-        "ranges": [_range(hosted.database, keys) for keys in one.ranges],
-        "tables": _tables(hosted.database, one),
-        "records": len(one.records),
-        "recently_written_keys": len(set(one.recent_keys)),
-        "readers": len(hosted.readers.get(one.token, ())),
+        "ranges": [_range(hosted.database, keys) for keys in partition.ranges],
+        "tables": _tables(hosted.database, partition),
+        "records": len(partition.records),
+        "recently_written_keys": len(set(partition.recent_keys)),
+        "readers": len(hosted.readers.get(partition.token, ())),
         "is_held": is_held,
     }
 
@@ -42,7 +42,7 @@ def _range(database: Database, keys: KeyRange) -> dict[str, Any]:
 
 
 def _bound(database: Database, key: bytes) -> dict[str, Any]:
-    """A border as table and key where it is one, always as hexadecimal digits."""
+    """A border as table and key if it is a key, and always as hexadecimal digits."""
     for table in database.catalogue.tables.values():
         if key == table.prefix:
             return {"table": table.name, "key": [], "hex": key.hex()}
@@ -56,14 +56,14 @@ def _bound(database: Database, key: bytes) -> dict[str, Any]:
     return {"table": None, "key": None, "hex": key.hex()}
 
 
-def _tables(database: Database, one: StreamPartition) -> list[str]:
+def _tables(database: Database, partition: StreamPartition) -> list[str]:
     return [
         table.name
         for table in database.catalogue.tables.values()
         if any(
             (keys.high is None or table.prefix < keys.high)
             and keys.low < table.prefix[:-1] + b"\x01"
-            for keys in one.ranges
+            for keys in partition.ranges
         )
     ]
 
@@ -72,7 +72,7 @@ def describe_fault(rule: FaultRule) -> dict[str, Any]:
     """A fault rule as it was added, with its number and how often it has fired."""
     names = ("number", "method", "database", "stream", "token")
     of_fault = ("kind", "when", "after_rows", "code", "message", "delay_ms")
-    found = {name: getattr(rule, name) for name in names}
-    found |= {name: getattr(rule.fault, name) for name in of_fault}
-    found |= {name: getattr(rule, name) for name in ("count", "probability", "seed", "fired")}
-    return found | {"code": rule.fault.code.name}
+    description = {name: getattr(rule, name) for name in names}
+    description |= {name: getattr(rule.fault, name) for name in of_fault}
+    description |= {name: getattr(rule, name) for name in ("count", "probability", "seed", "fired")}
+    return description | {"code": rule.fault.code.name}

@@ -1,4 +1,4 @@
-"""Verbs on faults: rules for what is to go wrong, and connections that break now."""
+"""Verbs on faults: rules for future faults, and connections to cut now."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FaultVerbs(OnLoop):
         )
 
         def act(host: Host) -> dict[str, Any]:
-            # By its full name, which is what calls are known by.
+            # By its full name, by which calls are identified.
             full_name = None if database is None else host.database(database).database.name
             rule = FaultRule(
                 fault=fault,

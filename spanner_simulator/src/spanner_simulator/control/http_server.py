@@ -1,9 +1,9 @@
 """The control port: the verbs as JSON over HTTP.
 
-GET takes arguments in the query string, POST as a JSON object. Answers are JSON objects, or lines
-of JSON where a verb gives many. A refusal has code and message; status 404 for what does not exist,
-403 for a web page of another origin, 400 for everything else. A client may reset its connection at
-any time; a request that has not arrived whole is not carried out.
+GET takes arguments in the query string, POST as a JSON object.  Answers are JSON objects, or lines
+of JSON if a verb returns many.  An error has code and message; status 404 for missing objects, 403
+for a web page of another origin, 400 for everything else.  A client may reset its connection at any
+time; an incomplete request is not carried out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _ControlServer(ThreadingHTTPServer):
 
 
 def start_control_server(verbs: Verbs, host: str, port: int) -> ThreadingHTTPServer:
-    """A control server that answers on a thread of its own; OSError when the port is taken."""
+    """A control server that answers in its own thread; OSError if the port is in use."""
     server = _ControlServer((host, port), verbs)
     threading.Thread(
         target=server.serve_forever, args=(_POLL_S,), name="simulator-control", daemon=True
@@ -110,10 +110,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._call(split.path, arguments, is_text=False)
 
     def _is_foreign(self) -> bool:
-        """Refuse what a page of another origin sends: a browser names the page's origin.
+        """Reject requests of pages with another origin: a browser names the page's origin.
 
-        Its own origin is one with an address or localhost: a page can have any other name resolve
-        to this machine.
+        Its own origin is one with an address or localhost, because any other name of a page may
+        resolve to this machine.
         """
         origin = self.headers.get("Origin")
         if origin is None:
@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_lines(self, lines: Iterator[dict[str, Any]]) -> None:
         """Send one JSON line for each element, as they come; stop when the client has gone."""
-        # A refusal comes with the first element, before the status is sent.
+        # An error comes with the first element, before the status is sent.
         first = next(lines, None)
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "application/x-ndjson")
@@ -206,8 +206,8 @@ def _describe(verb: Verb) -> dict[str, Any]:
         "path": f"/{verb.name}",
         "summary": verb.summary,
         "arguments": [
-            {"name": one.name, "type": one.type_name, "required": one.is_required}
-            | ({} if one.is_required else {"default": one.default})
-            for one in verb.arguments
+            {"name": argument.name, "type": argument.type_name, "required": argument.is_required}
+            | ({} if argument.is_required else {"default": argument.default})
+            for argument in verb.arguments
         ],
     }

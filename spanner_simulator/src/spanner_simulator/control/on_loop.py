@@ -1,6 +1,6 @@
-"""The way from any thread onto the simulator's event loop, where all verbs do their work.
+"""Calls from any thread to the simulator's event loop, where all verbs run.
 
-What runs there runs between two calls of clients, so that a split is as atomic as a commit.
+A verb runs between two calls of clients, so a split is as atomic as a commit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 from spanner_simulator.server.host import Host
 
 _T = TypeVar("_T")
-# Far beyond what any verb takes: a loop that does not answer is broken.
+# Far longer than any verb takes: a loop that does not answer has failed.
 _TIMEOUT_S = 300
 
 

@@ -27,12 +27,12 @@ from spanner_simulator.core.database import Database
 from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found
 from spanner_simulator.server.host import Host, HostedDatabase
 
-# How long a follower of a commit log sleeps before it looks whether it is still wanted.
+# How long a follower of a commit log sleeps before it checks whether its client is still there.
 _PATIENCE_S = 0.5
 
 
 def status_code(name: str) -> Code:
-    """The status code of a name; INVALID_ARGUMENT for others."""
+    """The status code of a name; INVALID_ARGUMENT for an unknown one."""
     if name not in Code.__members__:
         raise invalid_argument(f"The argument code must be one of {', '.join(Code.__members__)}.")
     return Code[name]
@@ -51,8 +51,10 @@ class StreamVerbs(OnLoop):
             hosted, state = _find(host, database, stream)
             chosen = state.partitions.live
             if ended:
-                chosen = sorted(state.partitions.by_token.values(), key=lambda one: one.start_us)
-            return [_describe(host, hosted, one) for one in chosen]
+                chosen = sorted(
+                    state.partitions.by_token.values(), key=lambda partition: partition.start_us
+                )
+            return [_describe(host, hosted, partition) for partition in chosen]
 
         return self._run(act)
 
@@ -69,7 +71,7 @@ class StreamVerbs(OnLoop):
         """Split the stream partition of a token, or at a table's key, or the busiest one."""
         return self._turn(
             database,
-            lambda one, now_us: one.streams.split(
+            lambda target, now_us: target.streams.split(
                 stream, now_us=now_us, token=token, table=table, key=key
             ),
         )
@@ -81,7 +83,7 @@ class StreamVerbs(OnLoop):
         """Merge neighbours by their tokens, or the least busy pair."""
         return self._turn(
             database,
-            lambda one, now_us: one.streams.merge(stream, now_us=now_us, tokens=tokens or ()),
+            lambda target, now_us: target.streams.merge(stream, now_us=now_us, tokens=tokens or ()),
         )
 
     @action
@@ -91,7 +93,7 @@ class StreamVerbs(OnLoop):
         With mutable key ranges, half of its keys go to the least busy other one instead.
         """
         return self._turn(
-            database, lambda one, now_us: one.streams.move(stream, now_us=now_us, token=token)
+            database, lambda target, now_us: target.streams.move(stream, now_us=now_us, token=token)
         )
 
     @action
@@ -112,7 +114,7 @@ class StreamVerbs(OnLoop):
         """
         return self._turn(
             database,
-            lambda one, now_us: one.streams.move_keys(
+            lambda target, now_us: target.streams.move_keys(
                 stream,
                 now_us=now_us,
                 source=source,
@@ -208,7 +210,7 @@ class StreamVerbs(OnLoop):
 
         def act(host: Host) -> dict[str, Any]:
             _, state = _find(host, database, stream)
-            tokens = [one.token for one in state.partitions.live]
+            tokens = [live.token for live in state.partitions.live]
             host.holds.hold(tokens if token is None else [_known(state, token)])
             return {"held": list(host.holds)}
 
@@ -233,9 +235,9 @@ class StreamVerbs(OnLoop):
     @question(is_lines=True, first="from")
     def commit_log(self, database: str, stream: str, *, first: int = 0) -> list[dict[str, Any]]:
         """What was committed so far, from transaction number `first` on: the ground truth."""
-        found = self._run(lambda host: _logged_from(_find(host, database, stream)[1], first))
-        # Entries never change, so the long work of describing them may leave the event loop alone.
-        return [one.as_json() for one in found]
+        entries = self._run(lambda host: _logged_from(_find(host, database, stream)[1], first))
+        # Entries never change, so they are described outside of the event loop, which takes long.
+        return [entry.as_json() for entry in entries]
 
     @question(is_lines=True, first="from")
     def follow_commit_log(
@@ -250,9 +252,9 @@ class StreamVerbs(OnLoop):
         state: StreamState | None = None
         while self.is_running:
             try:
-                found, state = self._run_coroutine(
+                entries, state = self._run_coroutine(
                     functools.partial(
-                        _await_commits, database=database, stream=stream, first=first, known=state
+                        _await_commits, database=database, stream=stream, first=first, former=state
                     )
                 )
             except (CancelledError, RuntimeError):
@@ -263,31 +265,32 @@ class StreamVerbs(OnLoop):
                 if state is not None:
                     return
                 raise
-            for one in found:
-                yield one.as_json()
-                first = one.index + 1
-            idle_s = 0.0 if found else idle_s + _PATIENCE_S
+            for entry in entries:
+                yield entry.as_json()
+                first = entry.index + 1
+            idle_s = 0.0 if entries else idle_s + _PATIENCE_S
             if idle_s * 1000 >= idle_ms:
                 return
 
 
 async def _await_commits(
-    host: Host, *, database: str, stream: str, first: int, known: StreamState | None
+    host: Host, *, database: str, stream: str, first: int, former: StreamState | None
 ) -> tuple[list[LoggedTransaction], StreamState]:
-    """What is new, after a while at the latest; NOT_FOUND when nothing can come any more.
+    """New entries, or none after a while; NOT_FOUND if no more can come.
 
-    So too when another change stream has taken the name of the `known` one: its log is a new one.
+    Also when another change stream has taken the name of the `former` one, because its log is
+    another one.
     """
     hosted, state = _find(host, database, stream)
-    if known is not None and state is not known:
+    if former is not None and state is not former:
         raise not_found(f"Change Stream not found: {stream}")
     try:
         async with asyncio.timeout(_PATIENCE_S):
             while not state.is_dropped:
                 news = hosted.news
-                found = _logged_from(state, first)
-                if found:
-                    return found, state
+                entries = _logged_from(state, first)
+                if entries:
+                    return entries, state
                 await news.wait()
     except TimeoutError:
         pass
@@ -310,5 +313,5 @@ def _known(state: StreamState, token: str) -> str:
     return token
 
 
-def _describe(host: Host, hosted: HostedDatabase, one: StreamPartition) -> dict[str, Any]:
-    return describe_stream_partition(hosted, one, is_held=one.token in host.holds)
+def _describe(host: Host, hosted: HostedDatabase, partition: StreamPartition) -> dict[str, Any]:
+    return describe_stream_partition(hosted, partition, is_held=partition.token in host.holds)

@@ -1,6 +1,6 @@
-"""What a verb is: a method marked as question or action, its arguments read off its signature.
+"""A verb: a method marked as question or action, whose arguments are read from its signature.
 
-Only JSON's own types occur in signatures, so that an error can name the wrong argument for every
+Only JSON's types occur in signatures, so that an error can name the wrong argument for every
 caller, from Python or over HTTP. No particular verb is known here.
 """
 
@@ -50,7 +50,7 @@ def action(function: _F) -> _F:
 
 
 def _verb(function: _F, mark: _Mark) -> _F:
-    """The method with its mark, for callers from Python too with arguments of the right types."""
+    """The method with its mark; calls from Python also check the types of arguments."""
     signature = inspect.signature(function)
 
     @functools.cache
@@ -62,7 +62,7 @@ def _verb(function: _F, mark: _Mark) -> _F:
     def checked(*positional: Any, **named: Any) -> Any:
         bound = signature.bind(*positional, **named)
         for name, value in list(bound.arguments.items())[1:]:
-            # A tuple is as good a list as any in Python.
+            # In Python a tuple is accepted as a list.
             plain = list(value) if isinstance(value, tuple) else value
             if not _fits(plain, hints()[name]):
                 raise _wrong(name, hints()[name], value)
@@ -85,11 +85,11 @@ class Argument:
 
     @property
     def type_name(self) -> str:
-        """Its type in words."""
+        """Its type as text."""
         return _describe(self.hint)
 
     def check(self, value: Any) -> Any:
-        """The value, if it is of the right type; INVALID_ARGUMENT that names the argument."""
+        """The value, if it has the right type; else INVALID_ARGUMENT, which names the argument."""
         if not _fits(value, self.hint):
             raise self._wrong(value)
         return value
@@ -123,30 +123,34 @@ class Verb:
     is_lines: bool
 
     def read(self, given: Mapping[str, Any], *, is_text: bool) -> dict[str, Any]:
-        """Keyword arguments from what came over HTTP; `is_text`: from a query string.
+        """Keyword arguments from an HTTP request; `is_text`: from a query string.
 
-        INVALID_ARGUMENT names what is missing, unknown or of the wrong type.
+        INVALID_ARGUMENT names a missing or unknown argument, or one of the wrong type.
         """
-        known = {one.name: one for one in self.arguments}
+        arguments = {argument.name: argument for argument in self.arguments}
         for name in given:
-            if name not in known:
-                allowed = ", ".join(known) or "none"
+            if name not in arguments:
+                allowed = ", ".join(arguments) or "none"
                 raise invalid_argument(
                     f"{self.name} has no argument {name}; its arguments: {allowed}."
                 )
-        found: dict[str, Any] = {}
-        for one in self.arguments:
-            if one.name in given:
-                value = given[one.name]
-                found[one.keyword] = one.parse(value) if is_text else one.check(value)
-            elif one.is_required:
-                raise invalid_argument(f"The argument {one.name} is missing ({one.type_name}).")
-        return found
+        values: dict[str, Any] = {}
+        for argument in self.arguments:
+            if argument.name in given:
+                value = given[argument.name]
+                values[argument.keyword] = (
+                    argument.parse(value) if is_text else argument.check(value)
+                )
+            elif argument.is_required:
+                raise invalid_argument(
+                    f"The argument {argument.name} is missing ({argument.type_name})."
+                )
+        return values
 
 
 def verbs_of(kind: type) -> dict[str, Verb]:
     """All verbs of a class by name."""
-    found: dict[str, Verb] = {}
+    verbs: dict[str, Verb] = {}
     for keyword, function in inspect.getmembers(kind, inspect.isfunction):
         mark: _Mark | None = getattr(function, _MARK, None)
         if mark is None:
@@ -154,18 +158,18 @@ def verbs_of(kind: type) -> dict[str, Verb]:
         hints = get_type_hints(function)
         arguments = tuple(
             Argument(
-                mark.renamed.get(one.name, one.name),
-                one.name,
-                hints[one.name],
-                one.default is inspect.Parameter.empty,
-                one.default,
+                mark.renamed.get(parameter.name, parameter.name),
+                parameter.name,
+                hints[parameter.name],
+                parameter.default is inspect.Parameter.empty,
+                parameter.default,
             )
-            for one in list(inspect.signature(function).parameters.values())[1:]
+            for parameter in list(inspect.signature(function).parameters.values())[1:]
         )
         summary = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
         name = keyword.replace("_", "-")
-        found[name] = Verb(name, mark.method, summary, arguments, keyword, mark.is_lines)
-    return found
+        verbs[name] = Verb(name, mark.method, summary, arguments, keyword, mark.is_lines)
+    return verbs
 
 
 def _wrong(name: str, hint: Any, value: Any) -> SpannerError:
@@ -185,10 +189,10 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is Literal:
         return value in parts
     if origin is list:
-        return isinstance(value, list) and all(_fits(one, parts[0]) for one in value)
+        return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
     if origin is dict:
         return isinstance(value, dict) and all(
-            _fits(name, parts[0]) and _fits(one, parts[1]) for name, one in value.items()
+            _fits(name, parts[0]) and _fits(entry, parts[1]) for name, entry in value.items()
         )
     if isinstance(value, bool):
         return hint is bool

@@ -9,4 +9,4 @@ from spanner_simulator.control.stream_verbs import StreamVerbs
 
 
 class Verbs(DatabaseVerbs, StreamVerbs, ClockVerbs, FaultVerbs):
-    """Everything that can be asked of a running simulator, besides its API."""
+    """All operations on a running simulator, besides its API."""

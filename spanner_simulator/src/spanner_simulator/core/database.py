@@ -1,8 +1,8 @@
 """One database: schema, rows, transactions and change streams, kept consistent with each other.
 
-Every method is one atomic step; the caller passes the time and calls from one thread only. That is
-the one lock under which transactions are validated and commit, and it gives all readers of change
-streams the same order. What must survive a restart goes to `journal` within the same step.
+Every method is one atomic step; the caller passes the time and calls from one thread only.  So
+transactions are validated and commit as under one lock, and all readers of change streams see the
+same order.  State that must survive a restart goes to `journal` within the same step.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _EXPIRED_ROWS_PER_COMMIT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
-    """What a simulator decides for its databases."""
+    """The settings that a simulator chooses for its databases."""
 
     stream_partitions: int = 2
     equal_timestamp_probability: float = 0.0
 
 
 class Database:
-    """One database. Raises `SpannerError` for everything that the service refuses."""
+    """One database.  Raises `SpannerError` for everything that the service rejects."""
 
     def __init__(
         self,
@@ -100,12 +100,12 @@ class Database:
         self._expressions = expressions or NoExpressions()
         self._counts = IdentityCounts()
         self._transactions = KnownTransactions(chance)
-        # The back-fills of the last statement that was replayed.
+        # The back-fills of the last replayed statement.
         self._owed: list[BackFill] = []
 
     @property
     def commit_number(self) -> int:
-        """How many transactions have committed."""
+        """Number of committed transactions."""
         return self._store.commit_number
 
     def _evaluation(self, now_us: int) -> Evaluation:
@@ -123,17 +123,19 @@ class Database:
     ) -> list[int]:
         """Apply statements one after the other; the commit timestamp of each.
 
-        The first refusal ends it; what came before stays, as with the real service. Text is
-        parsed whole before anything is applied; only text can be kept by a journal.
+        The first rejection ends it; earlier statements stay applied, as with the real service.
+        Text is parsed completely before anything is applied; a journal can keep only text.
         `proto_descriptors` as in `apply_statement`.
         """
         parsed = [
-            (parse_ddl(one, self.catalogue.dialect), one) if isinstance(one, str) else (one, None)
-            for one in statements
+            (parse_ddl(statement, self.catalogue.dialect), statement)
+            if isinstance(statement, str)
+            else (statement, None)
+            for statement in statements
         ]
         return [
-            self._apply_statement(one, text, now_us, _needed_by(one, proto_descriptors))
-            for one, text in parsed
+            self._apply_statement(statement, text, now_us, _needed_by(statement, proto_descriptors))
+            for statement, text in parsed
         ]
 
     def _apply_statement(
@@ -189,7 +191,7 @@ class Database:
         return self._transactions.begin(begun_at=self.commit_number, read_us=read_us, tag=tag)
 
     def transaction(self, transaction_id: bytes) -> Transaction:
-        """A transaction by its id; NOT_FOUND or ABORTED when it cannot go on."""
+        """A transaction by its id; NOT_FOUND or ABORTED if it cannot go on."""
         return self._transactions.find(transaction_id)
 
     def rollback(self, transaction_id: bytes) -> None:
@@ -204,11 +206,11 @@ class Database:
     def execute(
         self, transaction: Transaction, mutations: Sequence[Mutation], *, now_us: int | None = None
     ) -> int:
-        """Apply the mutations of a DML statement to the transaction's own rows; how many it meant.
+        """Apply the mutations of a DML statement to the transaction's rows; the number of rows.
 
-        Only its own later reads see them. When one is refused (ALREADY_EXISTS,
-        NOT_FOUND, a constraint) the statement has no effect and the transaction goes on. What it
-        looked at must still hold at the commit. `now_us` is what expressions take for the time.
+        Only its own later reads see them.  If one is rejected (ALREADY_EXISTS, NOT_FOUND, a
+        constraint) the statement has no effect and the transaction goes on.  The rows that it
+        examined must be unchanged at the commit.  `now_us` is the time for expressions.
         """
         writes = self._writes_of(transaction)
         evaluation = self._evaluation(self.clock.last_commit_us if now_us is None else now_us)
@@ -223,7 +225,7 @@ class Database:
 
     @contextmanager
     def whole_statement(self, transaction: Transaction) -> Iterator[None]:
-        """Undo what was executed inside when a later part of it is refused."""
+        """Undo all executed parts of a statement if a later part is rejected."""
         writes = self._writes_of(transaction)
         mark = writes.mark()
         try:
@@ -233,21 +235,21 @@ class Database:
             raise
 
     def row_to_write(self, transaction: Transaction, table: Table, key: bytes) -> Row | None:
-        """A row as a DML statement meets it, what awaits the commit timestamp as PENDING."""
+        """A row for a DML statement, with PENDING in place of the commit timestamp."""
         writes, name = self._writes_of(transaction), table.name.lower()
         if not writes.is_touched(name, key):
             transaction.note_key(name, key, commit_number=self.commit_number)
         return writes.row(name, key)
 
-    def with_key(self, table: Table, given: Row, *, now_us: int) -> Row:
+    def with_key(self, table: Table, key_values: Row, *, now_us: int) -> Row:
         """A new row with the key columns that it does not name: defaults, and generated ones."""
-        plan = write_plan(self._store.rules[table.name.lower()], tuple(given), "insert")
-        row = dict(given)
+        plan = write_plan(self._store.rules[table.name.lower()], tuple(key_values), "insert")
+        row = dict(key_values)
         plan.fill_key(row, "insert", self._evaluation(now_us))
         return row
 
     def next_identity(self, table: Table, column: str) -> int:
-        """What DEFAULT is for an identity column."""
+        """The value of DEFAULT for an identity column."""
         return self._counts.draw(table, table.column(column))
 
     def commit(
@@ -255,7 +257,7 @@ class Database:
     ) -> int:
         """Commit and return the commit timestamp in microseconds.
 
-        ABORTED when something read has changed. A second commit of a committed transaction
+        ABORTED if something that was read has changed.  A second commit of a committed transaction
         returns the same timestamp, so a client may repeat one whose answer it lost.
         """
         if transaction.state == "COMMITTED":
@@ -270,7 +272,7 @@ class Database:
         mark = writes.mark()
         try:
             if mutations:
-                # What it looks at now may forbid it to share a timestamp; no commit comes between.
+                # Rows read now may forbid it to share a timestamp; no commit comes between.
                 reader = transaction if self._timestamps.are_wanted else None
                 RowWriter(
                     writes,
@@ -296,7 +298,7 @@ class Database:
         changes = writes.changes()
         is_excluded = transaction.exclude_from_streams
         if self.journal.is_heard:
-            # First of all, as what cannot be kept must not happen.
+            # Before anything else, because a step that cannot be recorded must not happen.
             self.journal.note(self._entry(facts, changes, is_excluded=is_excluded))
         self._timestamps.committed(commit_us, writes, number=self.commit_number + 1)
         self._transactions.commit(transaction, commit_us)
@@ -318,9 +320,9 @@ class Database:
         )
 
     def expire_rows(self, now_us: int) -> int:
-        """Delete the rows that a row deletion policy expires; return how many.
+        """Delete the rows that a row deletion policy expires; return their number.
 
-        Each commit is a system transaction. A row whose children hold it stays.
+        Each commit is a system transaction.  A row that children prevent from deletion stays.
         """
         count = 0
         for name, keys in list(self._store.due_rows(now_us)):
@@ -345,9 +347,8 @@ class Database:
     def replay(self, entry: JournalEntry) -> None:
         """Repeat the step of a journal's entry, in a database that is not served yet.
 
-        Call `end_replay` after the last one.
-
-        INVALID_ARGUMENT, or another `SpannerError`, when the entry does not fit what is here.
+        Call `end_replay` after the last one.  INVALID_ARGUMENT, or another `SpannerError`, if the
+        entry does not fit the database.
         """
         self.journal.is_replaying = True
         self._owed = []
@@ -356,7 +357,7 @@ class Database:
                 case JournaledSchema():
                     self.journal.chance.begin(entry.draws)
                     statement = parse_ddl(entry.text, self.catalogue.dialect)
-                    # Back-fills follow as a commit of their own, unless the journal ends here.
+                    # Back-fills follow as separate commits, unless the journal ends here.
                     self._owed = self._change_schema(
                         statement,
                         entry.at_us,
@@ -377,7 +378,7 @@ class Database:
             self.journal.chance.begin()
 
     def end_replay(self, *, now_us: int) -> None:
-        """Do what the last entry began, and the death of the process has cut off."""
+        """Complete the last entry's step, which the end of the process interrupted."""
         self._back_fill(self._owed, now_us)
         self._owed = []
 
@@ -397,12 +398,12 @@ class Database:
     # -- reading
 
     def close_read(self, timestamp_us: int, *, now_us: int) -> None:
-        """Make a past time readable for good; FAILED_PRECONDITION when its versions are gone."""
+        """Make a past time readable for good; FAILED_PRECONDITION if its versions are gone."""
         self.check_versions(timestamp_us, now_us=now_us)
         self.clock.close(timestamp_us)
 
     def check_versions(self, timestamp_us: int, *, now_us: int) -> None:
-        """FAILED_PRECONDITION when the versions of rows at a past time may be gone."""
+        """FAILED_PRECONDITION if the versions of rows at a past time may be gone."""
         if timestamp_us < now_us - VERSION_RETENTION_US:
             raise failed_precondition(
                 f"Read-only transaction timestamp {format_us(timestamp_us)} has exceeded the "
@@ -410,7 +411,7 @@ class Database:
             )
 
     def index_table(self, table: Table, index: str) -> Table:
-        """The hidden table of a secondary index: its columns are what a read by it can have."""
+        """The hidden table of a secondary index, with the columns that a read by it may return."""
         return self._store.index(table, index).table
 
     def read(
@@ -426,9 +427,9 @@ class Database:
     ) -> list[Row]:
         """Rows of a key set in key order, at a time or (None) inside a read-write transaction.
 
-        With an index the keys are the index's own, and rows have the columns of `index_table`.
-        `columns` are those that the caller will look at: they must not await their commit, and
-        must have existed at the time.
+        With an index the keys are the index's, and rows have the columns of `index_table`.
+        `columns` are the columns that the caller uses: they must not await their commit, and must
+        have existed at the time.
         """
         hidden = self._store.index(table, index) if index else None
         source = table if hidden is None else hidden.table
@@ -448,7 +449,7 @@ class Database:
     ) -> list[tuple[bytes, Row]]:
         """Rows of a range of encoded keys, with their keys; `columns` as in `read`.
 
-        A query comes here: what did not exist at the time is an INVALID_ARGUMENT to it.
+        For queries: a column that did not exist at the time is an INVALID_ARGUMENT.
         """
         try:
             self._store.check_readable(table, columns, transaction=transaction, read_us=read_us)

@@ -1,8 +1,8 @@
-"""Which commit timestamp a transaction gets: one of its own, or now and then that of the last one.
+"""Chooses a transaction's commit timestamp: a new one, or sometimes that of the last commit.
 
-The service lets transactions that have nothing to do with each other share a timestamp, so readers
-must not use one as an identifier. Those that share one here began before it was used, and none of
-them wrote or read a row that another one wrote; otherwise their order could be observed.
+In the service, unrelated transactions may share a timestamp, so readers must not use one as an
+identifier.  Transactions that share one here began before it was used, and none of them wrote or
+read a row that another one wrote; otherwise their order could be observed.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from spanner_simulator.core.timestamps import CommitClock
 
 
 class EqualTimestamps:
-    """Chooses commit timestamps. `probability` is that of sharing one where that is allowed."""
+    """Chooses commit timestamps; `probability` is that of sharing one where it is allowed."""
 
     def __init__(self, clock: CommitClock, chance: Rng, probability: float) -> None:
         self._clock = clock
         self._chance = chance
         self._probability = probability
-        # Of the transactions that share the last commit timestamp.
+        # For the transactions that share the last commit timestamp.
         self._first_number = 0
         self._written: set[tuple[str, bytes]] = set()
 
     @property
     def are_wanted(self) -> bool:
-        """Whether there are any; then what a commit looks at has to be noted as read."""
+        """Whether timestamps may be shared; then the rows that a commit examines count as read."""
         return self._probability > 0
 
     def choose_us(self, transaction: Transaction, writes: WriteSet, now_us: int) -> int:
-        """The last timestamp again, where that may be and chance wants it, else a new one."""
+        """The last timestamp again, if allowed and chosen at random, otherwise a new one."""
         may_share = (
             self.are_wanted
             and self._clock.is_last_open()
@@ -43,7 +43,7 @@ class EqualTimestamps:
         return self._clock.last_commit_us if may_share else self._clock.next_us(now_us)
 
     def committed(self, commit_us: int, writes: WriteSet, *, number: int) -> None:
-        """Note a commit at the timestamp that was chosen; `number` counts commits from 1."""
+        """Record a commit at the chosen timestamp; `number` counts commits from 1."""
         if commit_us != self._clock.last_commit_us:
             self._first_number = number
             self._written.clear()

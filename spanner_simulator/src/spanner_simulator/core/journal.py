@@ -1,9 +1,8 @@
 """The journal of a database: everything that must survive a restart, as plain values.
 
-A listener gets each entry within the step that makes it, before the step's caller gets its answer.
-Replaying the entries in the same order in a new database of the same dialect (`Database.replay`)
-gives the same rows, records, tokens and timestamps. Reads are not among them, nor are transactions
-that have not committed.
+A listener gets each entry within its step, before the step's caller gets its answer.  Replaying the
+entries in the same order in a new database of the same dialect (`Database.replay`) gives the same
+rows, records, tokens and timestamps.  Reads and uncommitted transactions are not recorded.
 
 Steps that draw random numbers (for the tokens of stream partitions) keep them in the entry. They
 draw from `Journal.chance` between `begin_step` and the entry; a replayed step gets the same ones.
@@ -22,7 +21,7 @@ from spanner_simulator.core.rows.mutations import ModType
 from spanner_simulator.core.values import Plain
 from spanner_simulator.errors import SpannerError, invalid_argument
 
-# What came before there were identity columns.
+# Earlier entries, from before there were identity columns.
 _COMMIT_WITHOUT_COUNTS = 7
 Draw: TypeAlias = "int | float"
 TurnKind = Literal["split", "merge", "move", "move_keys"]
@@ -30,11 +29,11 @@ TurnKind = Literal["split", "merge", "move", "move_keys"]
 
 @dataclass(frozen=True, slots=True)
 class JournaledSchema:
-    """One DDL statement as it was written, and the time at which it took effect.
+    """One DDL statement as written, and the time at which it took effect.
 
-    `stream_partitions` is how many a new change stream was to have: a setting that may be another
-    one at the next start. `proto_descriptors` is what came beside the statement, as far as it
-    makes use of that.
+    `stream_partitions` is the initial number for a new change stream: a setting that may differ at
+    the next start.  `proto_descriptors` are the descriptors sent with the statement, if it uses
+    them.
     """
 
     text: str
@@ -62,7 +61,7 @@ class JournaledChange:
 class JournaledCommit:
     """One committed transaction; `number` counts the database's commits from 1.
 
-    `counts` has the next count of identity columns that were drawn from.
+    `counts` has the next count of identity columns that were used.
     """
 
     commit_us: int
@@ -76,9 +75,9 @@ class JournaledCommit:
 
 @dataclass(frozen=True, slots=True)
 class JournaledTurn:
-    """A turn of stream partitions: what was asked for, and when it took place.
+    """A turn of stream partitions: the request and its time.
 
-    `kind` is a method of `ChangeStreams` and `arguments` what it was called with besides.
+    `kind` is a method of `ChangeStreams` and `arguments` are its other arguments.
     """
 
     stream: str
@@ -92,7 +91,7 @@ JournalEntry: TypeAlias = JournaledSchema | JournaledCommit | JournaledTurn
 
 
 class JournalRng:
-    """Random numbers that are recorded, or in a replay the recorded ones."""
+    """Random numbers that are recorded or, in a replay, the recorded ones."""
 
     def __init__(self, chance: Rng) -> None:
         self._chance = chance
@@ -114,18 +113,18 @@ class JournalRng:
         return draw
 
     def begin(self, draws: Sequence[Draw] = ()) -> None:
-        """Start a step, which will get these draws first."""
+        """Start a step, which gets these draws first."""
         self._drawn.clear()
         self._given = deque(draws)
 
     @property
     def is_spent(self) -> bool:
-        """Whether the step took just the draws that it was given."""
+        """Whether the step used exactly the given draws."""
         return not self._given and not self._drawn
 
     @property
     def drawn(self) -> tuple[Draw, ...]:
-        """What the step has drawn so far."""
+        """The draws of the step so far."""
         return tuple(self._drawn)
 
 
@@ -139,11 +138,11 @@ class Journal:
 
     @property
     def is_heard(self) -> bool:
-        """Whether entries are wanted; while one is replayed they are not."""
+        """Whether entries are passed on; not during a replay."""
         return self.listener is not None and not self.is_replaying
 
     def begin_step(self) -> None:
-        """Start a step that may draw random numbers; a replayed one has its numbers already."""
+        """Start a step that may draw random numbers; a replayed one already has its numbers."""
         if not self.is_replaying:
             self.chance.begin()
 
@@ -164,8 +163,8 @@ def entry_to_plain(entry: JournalEntry) -> list[Plain]:
             ]  # fmt: skip
         case JournaledCommit():
             changes: list[Plain] = [
-                [one.table, one.mod_type, list(one.values), list(one.written)]
-                for one in entry.changes
+                [change.table, change.mod_type, list(change.values), list(change.written)]
+                for change in entry.changes
             ]
             return [
                 "commit", entry.commit_us, entry.number, entry.tag, entry.is_system,
@@ -181,7 +180,7 @@ def entry_to_plain(entry: JournalEntry) -> list[Plain]:
 
 
 def entry_from_plain(plain: Plain) -> JournalEntry:
-    """The entry that `entry_to_plain` made a list of; INVALID_ARGUMENT for anything else."""
+    """The entry of a list from `entry_to_plain`; INVALID_ARGUMENT for anything else."""
     if isinstance(plain, list) and plain[:1] == ["commit"] and len(plain) == _COMMIT_WITHOUT_COUNTS:
         plain = [*plain, {}]
     match plain:
@@ -205,8 +204,8 @@ def entry_from_plain(plain: Plain) -> JournalEntry:
             list(changes),
             dict(counts),
         ]:
-            read = tuple(_change(one) for one in changes)
-            drawn = {place: one for place, one in counts.items() if isinstance(one, int)}
+            read = tuple(_change(count) for count in changes)
+            drawn = {place: count for place, count in counts.items() if isinstance(count, int)}
             if len(drawn) < len(counts):
                 raise _unreadable(plain)
             return JournaledCommit(commit_us, number, tag, is_system, is_excluded, read, drawn)

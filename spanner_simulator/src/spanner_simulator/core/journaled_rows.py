@@ -1,4 +1,4 @@
-"""Changes of rows in the form in which a journal keeps them, and back."""
+"""Changes of rows in the form of a journal, and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def journaled_change(change: RowChange) -> JournaledChange:
 
 
 def replay_change(writes: WriteSet, change: JournaledChange) -> None:
-    """Put a change into a write set; INVALID_ARGUMENT when it does not fit the rows."""
+    """Add a change to a write set; INVALID_ARGUMENT if it does not fit the rows."""
     rules = writes.rules.get(change.table.lower())
     if rules is None:
         raise _unfit(change, "there is no such table")

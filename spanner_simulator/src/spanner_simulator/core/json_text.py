@@ -1,9 +1,9 @@
 """Normalised text of JSON documents, as the service stores and returns them.
 
 GoogleSQL's JSON is compact, its keys are sorted and the first of equal ones counts; numbers are
-64-bit integers or doubles. PostgreSQL's jsonb has blanks after `:` and `,`, orders keys by length
+64-bit integers or doubles.  PostgreSQL's jsonb has blanks after `:` and `,`, orders keys by length
 and then by bytes, lets the last of equal ones count, and keeps numbers as decimals with their
-scale. Anything else, a document nested too deeply included, is a `ValueError`.
+scale.  Anything else, including a document that is nested too deeply, is a `ValueError`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PG_SCALE_MAX: Final = 16_383
 
 
 def normalise_json(text: str) -> str:
-    """The normal form of a GoogleSQL JSON value; ValueError when it is invalid."""
+    """The normal form of a GoogleSQL JSON value; ValueError if it is invalid."""
     return _google(_parse(text, Decimal, _first_of_equal_keys), 0)
 
 
 def normalise_jsonb(text: str) -> str:
-    """The normal form of a PostgreSQL jsonb value; ValueError when it is invalid."""
+    """The normal form of a PostgreSQL jsonb value; ValueError if it is invalid."""
     return _postgres(_parse(text, Decimal, dict), 0)
 
 

@@ -35,12 +35,12 @@ class KeyPart(NamedTuple):
 
 
 def table_prefix(table: str) -> bytes:
-    """What every key of a table begins with; tables follow each other by name."""
+    """The prefix of every key of a table; tables follow each other by name."""
     return table.encode() + b"\x00"
 
 
 def encode_key(prefix: bytes, parts: Sequence[KeyPart], values: Sequence[Value]) -> bytes:
-    """The byte string of a key, or of its first parts when fewer values are given."""
+    """The byte string of a key, or of its first parts if fewer values are given."""
     out = [prefix]
     for (value_type, descending, null_is_greatest), value in zip(parts, values, strict=False):
         if value is None:
@@ -87,7 +87,7 @@ def _numeric_payload(value: Decimal) -> bytes:
 
 
 def _float_payload(value: float, form: str = ">d") -> bytes:
-    """IEEE 754 with the bits turned so that byte order is number order."""
+    """IEEE 754 with the bits changed so that byte order is number order."""
     width = struct.calcsize(form)
     if math.isnan(value):  # sorts before every number
         return b"\x00" * width
@@ -121,7 +121,7 @@ _PAYLOADS: Final[dict[TypeCode, Callable[[Any], bytes]]] = {
 
 
 def decode_key(key: bytes, prefix: bytes, parts: Sequence[KeyPart]) -> list[Value] | None:
-    """The values of an encoded key; None when the bytes are no whole key (a mere bound)."""
+    """The values of an encoded key; None if the bytes are not a complete key (only a bound)."""
     if not key.startswith(prefix):
         return None
     rest = key[len(prefix) :]
@@ -189,7 +189,7 @@ def _read_float(view: bytes, form: str) -> float:
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """The smallest byte string above everything that begins with `prefix`; None: there is none."""
+    """The smallest byte string above everything with this prefix; None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return None
@@ -197,7 +197,7 @@ def successor(prefix: bytes) -> bytes | None:
 
 
 def midpoint(low: bytes, high: bytes | None) -> bytes | None:
-    """A byte string strictly between two bounds, about half way; None when there is no room."""
+    """A byte string strictly between two bounds, near the middle; None if there is no room."""
     width = max(len(low), len(high or b"")) + 2
     bottom = int.from_bytes(low.ljust(width, b"\x00"), "big")
     top = 1 << (8 * width) if high is None else int.from_bytes(high.ljust(width, b"\x00"), "big")

@@ -1,4 +1,4 @@
-"""What the words of the two dialects look like: everything in which their lexical rules differ.
+"""The lexical rules of the two dialects, in all that they differ.
 
 One scanner (`tokens`) and one way to quote names work for both; a `Lexicon` is their table.
 """
@@ -22,12 +22,12 @@ class Lexicon:
     reserved: frozenset[str]
     # What may be printed as a name without quotes, unless it is reserved.
     plain_name: re.Pattern[str]
-    # Around a name, and what stands for that character inside; None: it cannot stand inside.
+    # Around a name, and the escape of that character inside; None: it is not allowed inside.
     name_quote: str
     name_quote_inside: str | None
-    # Names without quotes mean their lower-case form.
+    # Names without quotes are folded to lower case.
     folds_names: bool
-    # A doubled quote inside a text stands for one.
+    # A doubled quote inside a text is one quote.
     doubles_quotes: bool
     # Texts have escape sequences: all but raw ones, or only those that begin with E.
     escapes_only_after: str | None

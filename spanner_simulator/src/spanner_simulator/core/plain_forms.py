@@ -1,7 +1,7 @@
-"""Reading the plain form of each scalar type: from JSON-like values to Python values.
+"""Reads the plain form of each scalar type: from JSON-like values to Python values.
 
-Whatever is wrong is a `SpannerError` in the words of Google's emulator, in most cases with
-FAILED_PRECONDITION. NULL, lengths and arrays are the business of `values`.
+Any error is a `SpannerError` with the text of Google's emulator, in most cases with
+FAILED_PRECONDITION. `values` handles NULL, lengths and arrays.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _wrong_kind(plain: Plain, name: str) -> NoReturn:
 
 
 def proto_text(plain: Plain) -> str:
-    """A value as the text form of its protocol buffer, which the service's messages quote."""
+    """A value as the text form of its protocol buffer, as quoted in the service's messages."""
     if plain is None:
         return "null_value: NULL_VALUE\n"
     if isinstance(plain, bool):
@@ -82,7 +82,7 @@ def read_int(plain: Plain, name: str = "INT64") -> int:
 
 
 def read_enum(plain: Plain, name: str) -> int:
-    """ENUM: its number as a decimal string; the enum itself may not have that number."""
+    """ENUM: its number as a decimal string; the number need not be a member of the enum."""
     number = read_int(plain, name)
     if not is_enum_number(number):
         _refuse(f"{plain} as an integer")
@@ -90,7 +90,7 @@ def read_enum(plain: Plain, name: str) -> int:
 
 
 def is_enum_number(number: int) -> bool:
-    """Whether an enum may have this number: it has 32 bits."""
+    """Whether a number fits an enum, which has 32 bits."""
     return -(2**31) <= number < 2**31
 
 
@@ -115,7 +115,7 @@ def read_float64(plain: Plain, name: str = "FLOAT64") -> float:
 
 
 def read_float32(plain: Plain) -> float:
-    """FLOAT32: as FLOAT64, rounded to what four bytes can hold."""
+    """FLOAT32: as FLOAT64, rounded to the precision of four bytes."""
     number = read_float64(plain, "FLOAT32")
     try:
         rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
@@ -193,7 +193,7 @@ def read_bytes(plain: Plain, name: str = "BYTES") -> bytes:
 
 
 def read_proto(plain: Plain, name: str) -> bytes:
-    """PROTO: base64 of the message, which is not looked at."""
+    """PROTO: base64 of the message, which is not parsed."""
     if not isinstance(plain, str):
         _wrong_kind(plain, name)
     return read_bytes(plain)
@@ -203,10 +203,10 @@ def read_date(plain: Plain) -> dt.date:
     """DATE; months and days may have one digit."""
     if not isinstance(plain, str):
         _wrong_kind(plain, "DATE")
-    found = _DATE.fullmatch(plain)
-    if found is None:
+    match = _DATE.fullmatch(plain)
+    if match is None:
         _refuse(f"{plain} as a DATE. {_DATE_HINT}")
-    year, month, day = (int(part) for part in found.groups())
+    year, month, day = (int(part) for part in match.groups())
     if year == 0:
         raise invalid_argument(f"Invalid date value: {plain}. {_DATE_HINT}")
     try:
@@ -236,7 +236,7 @@ def read_timestamp(plain: Plain) -> int:
 
 
 def read_json(plain: Plain) -> str:
-    """JSON, normalised as GoogleSQL does it."""
+    """JSON, normalised as in GoogleSQL."""
     if not isinstance(plain, str):
         _wrong_kind(plain, "JSON")
     try:
@@ -272,7 +272,7 @@ def read_uuid(plain: Plain) -> str:
 
 
 def read_interval(plain: Plain) -> str:
-    """INTERVAL: an ISO 8601 duration, which is kept as it is."""
+    """INTERVAL: an ISO 8601 duration, unchanged."""
     if not isinstance(plain, str):
         _wrong_kind(plain, "INTERVAL")
     if _INTERVAL.fullmatch(plain) is None:

@@ -1,8 +1,9 @@
-"""Time as the service counts it, and the source of commit timestamps.
+"""Time as counted by the service, and the source of commit timestamps.
 
 Commit timestamps are whole microseconds; timestamps in queries and in columns are nanoseconds.
-`CommitClock` keeps the promise on which every reader depends: once a time is *closed* (a heartbeat,
-a read or a child stream partition was handed out for it) nothing commits at or before it any more.
+`CommitClock` keeps the guarantee on which every reader depends: once a time is *closed* (a
+heartbeat, a read or a child stream partition was returned for it), nothing commits at or before it
+any more.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ def parse_ns(text: str) -> int:
 
     Raises `SpannerError` (INVALID_ARGUMENT) for anything else.
     """
-    found = _RFC3339.fullmatch(text)
-    if found is None:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
         raise invalid_argument(f"Invalid timestamp: '{text}'")
-    year, month, day, hour, minute, second, fraction, _, sign, off_h, off_m = found.groups()
+    year, month, day, hour, minute, second, fraction, _, sign, off_h, off_m = match.groups()
     try:
         moment = dt.datetime(
             int(year),
@@ -63,7 +64,7 @@ def _second_text(seconds: int) -> str:
 
 
 def format_ns(timestamp_ns: int) -> str:
-    """RFC 3339 with Z; the fraction has as many digits as it needs, as the service prints it."""
+    """RFC 3339 with Z; the fraction has as many digits as it needs, as in the service."""
     seconds, fraction_ns = divmod(timestamp_ns, 10**9)
     if fraction_ns == 0:
         return f"{_second_text(seconds)}Z"
@@ -77,7 +78,7 @@ def format_us(timestamp_us: int) -> str:
 
 @dataclass(slots=True)
 class CommitClock:
-    """Hands out commit timestamps; the only place where they are made."""
+    """Hands out commit timestamps; they are made only here."""
 
     last_commit_us: int = 0
     last_turn_us: int = 0
@@ -86,37 +87,37 @@ class CommitClock:
 
     @property
     def newest_us(self) -> int:
-        """When the last thing happened; a little after now if the clock stands still."""
+        """The time of the last event; slightly after now if the clock does not advance."""
         return max(self.last_commit_us, self.last_turn_us, self.last_schema_us)
 
     def next_us(self, now_us: int) -> int:
-        """The timestamp for something that comes after all that is committed or closed."""
+        """The timestamp for an event after everything committed or closed."""
         return max(now_us, self.last_commit_us + 1, self.closed_us + 1)
 
     def is_last_open(self) -> bool:
-        """Whether another transaction may still take the last commit's own timestamp."""
+        """Whether another transaction may still get the last commit's timestamp."""
         return self.last_commit_us > self.closed_us
 
     def committed(self, commit_timestamp_us: int) -> None:
-        """Note a commit; its timestamp was `next_us`, or the last one while still open."""
+        """Record a commit; its timestamp was `next_us`, or the last one while still open."""
         self.last_commit_us = max(self.last_commit_us, commit_timestamp_us)
 
     def turned(self, timestamp_us: int) -> None:
-        """Note a turn of stream partitions: what commits from now on comes at or after it."""
+        """Record a turn of stream partitions: later commits have its time or a later one."""
         self.last_turn_us = max(self.last_turn_us, timestamp_us)
         self.close(timestamp_us - 1)
 
     def schema_changed(self, timestamp_us: int) -> None:
-        """Note a schema that holds from this time on: nothing commits at it under the old one."""
+        """Record a schema that applies from this time on: no commit at it uses the old one."""
         self.last_schema_us = max(self.last_schema_us, timestamp_us)
         self.close(timestamp_us)
 
     def close(self, timestamp_us: int) -> None:
-        """From now on nothing commits at or before this time."""
+        """Allow no more commits at or before this time."""
         self.closed_us = max(self.closed_us, timestamp_us)
 
     def read_now_us(self, now_us: int) -> int:
-        """Close and return the time at which a strong read sees whatever has happened so far."""
+        """Close and return the time at which a strong read sees everything committed so far."""
         read_us = max(now_us, self.newest_us)
         self.close(read_us)
         return read_us

@@ -1,8 +1,8 @@
-"""The one scanner for SQL of both dialects: any text as tokens, and what a literal stands for.
+"""The one scanner for SQL of both dialects: any text as tokens, and the values of literals.
 
 Everything that reads SQL begins here: DDL statements and files, queries, and calls of a change
-stream's read function. Scanning never fails; what no rule knows is a token of its own kind, and
-each reader refuses it in its own words.
+stream's read function.  Scanning never fails; text that no rule matches becomes a token of a
+separate kind, and each reader rejects it with its own error.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TokenKind = Literal[
     "bytes",
     "parameter",
     "symbol",
-    # A quote without its partner.
+    # A quote without a closing one.
     "open",
     # A character that starts nothing.
     "illegal",
-    # Behind the last one, where a reader wants one there.
+    # After the last token, if a reader needs one there.
     "end",
 ]
 
@@ -48,7 +48,7 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 
 
 class EscapeError(ValueError):
-    """An escape sequence in a literal that stands for no character; its text is the message."""
+    """An escape sequence in a literal that is not a character; its text is the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,16 @@ class Token:
 
 
 def scan(sql: str, dialect: Dialect) -> list[Token]:
-    """All tokens as written, blanks and comments among them: together they are the whole text."""
+    """All tokens as written, including blanks and comments: together they are the whole text."""
     return [
-        Token(cast("TokenKind", _kind(found)), found.group(), found.start(), found.end())
-        for found in LEXICONS[dialect].pattern.finditer(sql)
+        Token(cast("TokenKind", _kind(match)), match.group(), match.start(), match.end())
+        for match in LEXICONS[dialect].pattern.finditer(sql)
     ]
 
 
-def _kind(found: re.Match[str]) -> str:
+def _kind(match: re.Match[str]) -> str:
     # The tag of a dollar-quoted text is a group too, inside of it.
-    return "text" if found.lastgroup == "tag" else found.lastgroup or "illegal"
+    return "text" if match.lastgroup == "tag" else match.lastgroup or "illegal"
 
 
 def is_skipped(token: Token) -> bool:
@@ -88,7 +88,7 @@ def is_skipped(token: Token) -> bool:
 
 
 def content(token: Token, dialect: Dialect) -> str | bytes:
-    """What a token of `scan` stands for: a name or literal without quotes and escapes.
+    """The value of a token of `scan`: a name or literal without quotes and escapes.
 
     Raises `EscapeError`.
     """
@@ -113,7 +113,7 @@ def _literal(token: Token, lexicon: Lexicon) -> str | bytes:
     body = token.text.lstrip("rRbBeE")
     prefix = token.text[: len(token.text) - len(body)].lower()
     quotes = 3 if not lexicon.doubles_quotes and body[:3] in ("'''", '"""') else 1
-    # The empty text is no beginning of a triple-quoted one.
+    # The empty text does not begin a triple-quoted one.
     inner = body[quotes:-quotes] if len(body) >= 2 * quotes else ""
     if lexicon.doubles_quotes:
         inner = inner.replace("''", "'")
@@ -123,27 +123,28 @@ def _literal(token: Token, lexicon: Lexicon) -> str | bytes:
         return _unescaped(inner, lexicon) if has_escapes else inner
     if not has_escapes:
         return inner.encode()
-    # A character outside of ASCII stands for the bytes of its UTF-8 form.
+    # A character outside of ASCII becomes the bytes of its UTF-8 form.
     return _unescaped(inner.encode().decode("latin-1"), lexicon, is_bytes=True).encode("latin-1")
 
 
 def _unescaped(text: str, lexicon: Lexicon, *, is_bytes: bool = False) -> str:
     """Escape sequences resolved; for bytes each character of the result is one byte."""
 
-    def resolved(found: re.Match[str]) -> str:
-        if found["octal"]:
-            return chr(int(found["octal"], 8))
-        if found["hex"]:
-            return chr(int(found["hex"], 16))
-        if digits := found["short"] or found["long"]:
+    def resolved(match: re.Match[str]) -> str:
+        if match["octal"]:
+            return chr(int(match["octal"], 8))
+        if match["hex"]:
+            return chr(int(match["hex"], 16))
+        if digits := match["short"] or match["long"]:
             code = int(digits, 16)
-            # Half of a pair is no character: it could not even be sent back in an error text.
+            # Half of a surrogate pair is not a character: it could not even be sent back in an
+            # error text.
             if is_bytes or code > _CODE_MAX or code in _SURROGATES:
-                raise EscapeError(found.group())
+                raise EscapeError(match.group())
             return chr(code)
-        letter = found["letter"]
+        letter = match["letter"]
         if letter not in _LETTERS and not lexicon.any_escape:
-            raise EscapeError(found.group())
+            raise EscapeError(match.group())
         return _LETTERS.get(letter, letter)
 
     return _ESCAPE.sub(resolved, text) if "\\" in text else text

@@ -1,8 +1,8 @@
 """The type system: column types, Python values for them, and their plain (JSON-like) form.
 
 The plain form is at once the wire form of the API (INT64 as a decimal string, BYTES as base64,
-numbers for FLOAT64) and the form inside change records' keys, new_values and old_values. How a
-scalar's plain form is read is in `plain_forms`.
+numbers for FLOAT64) and the form inside change records' keys, new_values and old_values.
+`plain_forms` reads a scalar's plain form.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class ValueType:
     """A column's or result's type.
 
     `element` only for ARRAY, `length` None for MAX, `proto_name` for PROTO and ENUM, the names and
-    numbers of its `members` for ENUM. `vector_length` is how many elements each array of a column
-    has; no type on the wire says it. A STRUCT, which results and parameters may be but columns
-    may not, has its `fields` by name and type.
+    numbers of its `members` for ENUM. `vector_length` is the number of elements in each array of a
+    column; types on the wire do not contain it.  A STRUCT, which is allowed in results and
+    parameters but not in columns, has its `fields` by name and type.
     """
 
     code: TypeCode
@@ -81,7 +81,7 @@ class ValueType:
         return self.code in KEY_CODES and self.annotation is None
 
     def ddl(self, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> str:
-        """The type as DDL and INFORMATION_SCHEMA print it."""
+        """The type as written in DDL and INFORMATION_SCHEMA."""
         if dialect == "POSTGRESQL":
             return self._postgres_ddl()
         if self.element is not None:
@@ -108,7 +108,7 @@ class ValueType:
         return f"{name}({self.length})" if self.code == "STRING" and self.length else name
 
     def wire_name(self) -> str:
-        """The type as texts about a value on the wire name it."""
+        """The type's name in texts about a value on the wire."""
         if self.element is not None:
             return f"ARRAY<{self.element.wire_name()}>"
         return f"{self.code}<{self.proto_name}>" if self.proto_name is not None else self.ddl()
@@ -144,7 +144,7 @@ def encode(value_type: ValueType, value: Value) -> Plain:
 
 @lru_cache(maxsize=4096)
 def encoder(value_type: ValueType) -> Callable[[Value], Plain]:
-    """What turns a value of this type that is not NULL into its plain form."""
+    """A function from a value of this type other than NULL to its plain form."""
     element = value_type.element
     if element is not None:
         encode_element = encoder(element)
@@ -226,22 +226,22 @@ def format_numeric(value: Decimal) -> str:
 def decode(value_type: ValueType, plain: Plain, *, where: str) -> Value:
     """The value of a plain form; `where` names the column or parameter in an error.
 
-    Raises `SpannerError`, mostly FAILED_PRECONDITION, the code of the real service for a value
-    of a wrong type.
+    Raises `SpannerError`, mostly FAILED_PRECONDITION, the code of the real service for a value of a
+    wrong type.
     """
     return decoder(value_type, where)(plain)
 
 
 @lru_cache(maxsize=8192)
 def decoder(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
-    """What turns the plain form of a value of this type, or null, into the value."""
+    """A function from the plain form of a value of this type, or null, to the value."""
     read = reader(value_type, where)
     return lambda plain: None if plain is None else read(plain)
 
 
 @lru_cache(maxsize=8192)
 def reader(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
-    """As `decoder`, for what is not null."""
+    """As `decoder`, for values other than null."""
     if value_type.element is not None:
         return _array_reader(value_type, decoder(value_type.element, where), where)
     if value_type.code == "STRUCT":
@@ -280,15 +280,15 @@ def _array_reader(
 
 
 def check_vector(value_type: ValueType, value: Value, where: str) -> None:
-    """Hold a value to the `vector_length` of its column's type, if it has one: INVALID_ARGUMENT."""
+    """Check a value against the `vector_length` of its column's type, if any: INVALID_ARGUMENT."""
     limit = value_type.vector_length
     if limit is None or not isinstance(value, tuple):
         return
     if len(value) != limit:
-        what = "exceeds" if len(value) > limit else "is less than"
+        relation = "exceeds" if len(value) > limit else "is less than"
         raise invalid_argument(
-            f"Array column {where} has {len(value)} elements and {what} the `vector_length` limit: "
-            f"{limit}."
+            f"Array column {where} has {len(value)} elements and {relation} the `vector_length` "
+            f"limit: {limit}."
         )
     if None in value:
         raise invalid_argument(

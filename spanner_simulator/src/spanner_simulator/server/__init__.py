@@ -1,1 +1,1 @@
-"""The gRPC face of the simulator: everything that knows protobuf, clocks and waiting."""
+"""The gRPC side of the simulator: everything that uses protobuf, clocks and waiting."""

@@ -1,7 +1,7 @@
-"""An injected fault as one change stream query meets it, to the row.
+"""An injected fault in one change stream query, exact to the row.
 
-The query asks how many rows it may still send and says how far it has got; what is to happen
-happens here, once. Where a method returns True, the query ends there and then, with OK.
+The query asks how many rows it may still send and reports its progress; the fault occurs here,
+once.  If a method returns True, the query ends at once, with OK.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spanner_simulator.server.host import Host
 
 
 async def strike(host: Host, fault: Fault, context: Any) -> bool:
-    """Let a fault happen; whether the call is to end now, with OK. A stall goes on one day."""
+    """Make a fault occur; return whether the call must end now, with OK. A stall ends later."""
     match fault.kind:
         case "status":
             raise fault.error
@@ -30,7 +30,7 @@ async def strike(host: Host, fault: Fault, context: Any) -> bool:
 
 
 class CallFault:
-    """The fault of one call; None: it has none. `context` is the gRPC call's, if known."""
+    """The fault of one call, or None; `context` is the gRPC call's, if known."""
 
     def __init__(self, host: Host, fault: Fault | None, context: Any) -> None:
         self._host = host
@@ -39,40 +39,40 @@ class CallFault:
 
     @property
     def hides_the_end(self) -> bool:
-        """Whether the query is to end with OK but without saying what follows it."""
+        """Whether the query must end with OK but without the records after its end."""
         fault = self._fault
         return fault is not None and fault.kind == "clean_end" and fault.when == "end"
 
-    def rows_before_it(self, wanted: int, *, sent: int) -> int:
-        """How many of the wanted rows may be sent before the fault strikes."""
+    def rows_before_it(self, rows: int, *, sent: int) -> int:
+        """How many of the wanted rows may be sent before the fault occurs."""
         fault = self._fault
         if fault is None or fault.when != "after_rows" or fault.kind == "slow":
-            return wanted
-        return max(0, min(wanted, fault.after_rows - sent))
+            return rows
+        return max(0, min(rows, fault.after_rows - sent))
 
     def is_due(self, sent: int) -> bool:
-        """Whether the fault strikes now that this many rows were sent."""
+        """Whether the fault occurs now, after this number of rows."""
         return self.rows_before_it(1, sent=sent) == 0
 
     async def at_open(self) -> bool:
-        """Nothing was sent yet."""
+        """Before anything was sent."""
         fault = self._fault
         return fault is not None and fault.when == "open" and await self.strike()
 
     async def at_end(self) -> bool:
-        """Everything was sent, and the query would end."""
+        """After everything was sent, before the query ends."""
         fault = self._fault
         return fault is not None and fault.when == "end" and await self.strike()
 
     async def slowed(self, message: bytes) -> bytes:
-        """The message, after the delay that a slow call has before each."""
+        """The message, after the delay of a slow call."""
         if self._fault is not None and self._fault.kind == "slow":
             clock = self._host.clock
             await clock.sleep_until(clock.now_us() + self._fault.delay_ms * 1000)
         return message
 
     async def strike(self) -> bool:
-        """Let it happen; a stall that is released lets the query go on."""
+        """Make the fault occur; a stall that is released lets the query continue."""
         fault = self._fault
         if fault is None or fault.kind == "slow":
             return False

@@ -1,7 +1,7 @@
-"""The messages of one change stream query: rows cut to size, each message with its own token.
+"""The messages of one change stream query: rows cut to size, each message with its token.
 
-A resume token says which query it belongs to and how far that one got, to the piece of a row that
-is too large for one message; so the same statement with that token goes on right after it.
+A resume token identifies its query and that query's progress, down to the piece of a row that is
+too large for one message; so the same statement with that token continues right after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ChangeMessages:
     """Cuts rows into messages and numbers them; `position` is before the next row."""
 
     def __init__(self, encoder: ChangeRowEncoder, form: RowForm, query: str) -> None:
-        """`query` is what a resumed statement must have in common with the first one."""
+        """`query` is the part that a resumed statement must share with the first one."""
         self.position = Position(0, 0, 0)
         self.has_sent = False
         self._encoder = encoder
@@ -50,12 +50,12 @@ class ChangeMessages:
             return Position(*(int(part) for part in parts[2:]))
         raise invalid_argument("Invalid resume_token: it belongs to another query.")
 
-    def records(self, partition: StreamPartition, wanted: range) -> Iterator[bytes]:
+    def records(self, partition: StreamPartition, numbers: range) -> Iterator[bytes]:
         """Messages with records of a stream partition."""
-        index = wanted.start
-        while index < wanted.stop:
+        index = numbers.start
+        while index < numbers.stop:
             rows, after = self._encoder.records(
-                self._form, partition, range(index, wanted.stop), size_max=_MESSAGE_BYTES_MAX
+                self._form, partition, range(index, numbers.stop), size_max=_MESSAGE_BYTES_MAX
             )
             position = self.position.after_data(after - index)
             index = after
@@ -96,7 +96,7 @@ class ChangeMessages:
             yield self._message([encoded], is_chunked=not is_last)
 
     def empty(self) -> bytes:
-        """A message without rows, so that even an empty answer carries its metadata."""
+        """A message without rows, because even an empty answer carries metadata."""
         return self._message([])
 
     def _message(self, rows: list[bytes], *, is_chunked: bool = False) -> bytes:

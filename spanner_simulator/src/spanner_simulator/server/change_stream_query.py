@@ -1,7 +1,7 @@
 """Serves change stream queries: checks in order, then rows as they come, until the end.
 
-A waiting query sleeps until news or its heartbeat. Injected faults happen here to the row; a held
-stream partition sends nothing at all.
+A waiting query sleeps until new data or its heartbeat.  Injected faults occur here, exact to the
+row; a held stream partition sends nothing at all.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from spanner_simulator.server.type_messages import value_type_of
 async def serve_change_stream_query(
     host: Host, session: Session, request: Message, context: Any = None
 ) -> AsyncGenerator[bytes, None]:
-    """All messages of one query. Raises `SpannerError` for the status that ends it.
+    """All messages of one query.  Raises `SpannerError` for the status that ends it.
 
-    `context` is the call's, of which a fault may cut the connection.
+    `context` is the call's, whose connection a fault may cut.
     """
     hosted = session.database
     database = hosted.database
@@ -111,7 +111,7 @@ class _Serving:
     fault: CallFault
 
     async def initial(self, start_ns: int, resumed: Position | None) -> AsyncGenerator[bytes, None]:
-        """The stream partitions active at the start, once it has come."""
+        """The stream partitions active at the start, once that time has come."""
         messages, fault = self.messages, self.fault
         if await fault.at_open():
             return
@@ -125,7 +125,7 @@ class _Serving:
             now_us=now_us,
             kept_since_us=partitions.kept_since_us,
         )
-        # What was active then must not turn then any more.
+        # Those that were active then must not split or merge at that time any more.
         self.hosted.database.clock.close(-(-start_ns // 1000))
         done = resumed.serial if resumed is not None else 0
         messages.position = Position(0, done, done)
@@ -142,7 +142,7 @@ class _Serving:
         await fault.at_end()
 
     async def follow(self, query: PartitionQuery, reader: Reader) -> AsyncGenerator[bytes, None]:
-        """A stream partition to the query's end."""
+        """Read a stream partition to the query's end."""
         messages, fault, partition = self.messages, self.fault, query.partition
         sent = 0
         if await fault.at_open():
@@ -202,7 +202,7 @@ class _Serving:
         return slowed
 
     async def _until_free(self, reader: Reader, token: str) -> None:
-        """Wait as long as the stream partition is held; raise what ends the query."""
+        """Wait while the stream partition is held; raise the error that ends the query."""
         while True:
             if reader.fault is not None:
                 raise reader.fault
@@ -213,7 +213,7 @@ class _Serving:
             await self.host.clock.wait(reader.news, None)
 
     async def _pause(self, reader: Reader, wake_at_us: int) -> None:
-        """Until there is news or something to send, with a moment for more news to gather."""
+        """Wait for new data or a due row, with a moment for more data to gather."""
         if wake_at_us > self.host.now_us():
             await self.host.clock.wait(reader.news, wake_at_us)
             if reader.news.is_set() and self.host.linger_s > 0:
@@ -224,13 +224,13 @@ class _Serving:
 
 def _declared_types(request: Message) -> dict[str, str]:
     """Declared types by lower-case name; UNSPECIFIED counts as undeclared."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for name, message in request.param_types.items():
         kind = value_type_of(message)
         if kind is not None:
             element = kind.element
-            found[name.lower()] = kind.code if element is None else f"ARRAY<{element.code}>"
-    return found
+            types[name.lower()] = kind.code if element is None else f"ARRAY<{element.code}>"
+    return types
 
 
 def _check_transaction(selector: Message) -> None:

@@ -1,9 +1,9 @@
 """The time of a simulator: the wall clock's, or a virtual one that jumps and can stand still.
 
-Everything that waits for simulated time waits here, so that a jump wakes it. Timers run in the
-order in which they fall due, each at its own instant even inside a jump; those who `wait` see only
-where a jump ended. Lives on one event loop. A clock that stands still is pushed on by what commits
-(`reach`), because nothing may be committed after now.
+Everything that waits for simulated time waits here, so that a jump wakes it.  Timers run in the
+order in which they fall due, each at its own instant even inside a jump; callers of `wait` see only
+the end of a jump.  Belongs to one event loop.  Commits advance a frozen clock (`reach`), because
+nothing may be committed after now.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-# A jump of a year with something every hour stays below; churn over such a time would never end.
+# A jump of a year with an hourly timer stays below; churn over such a time would never end.
 _TIMERS_PER_JUMP_MAX = 20_000
 
 
@@ -25,7 +25,7 @@ def wall_clock_us() -> int:
 
 @dataclass(order=True, slots=True)
 class Timer:
-    """Something to do at `at_us`; those of one instant keep the order in which they were set."""
+    """An action at `at_us`; timers of one instant keep the order in which they were set."""
 
     at_us: int
     number: int
@@ -35,7 +35,7 @@ class Timer:
     def cancel(self) -> None:
         """Do not act; without effect afterwards. The clock may keep the timer until its time."""
         self.is_cancelled = True
-        # What the action refers to is free to go now.
+        # Objects of the action can be freed now.
         self.act = _do_nothing
 
 
@@ -44,12 +44,12 @@ def _do_nothing() -> None:
 
 
 class Clock:
-    """The simulator's clock. `source` is what runs while the clock is not frozen."""
+    """The simulator's clock; `source` is the real clock while it is not frozen."""
 
     def __init__(
         self, source: Callable[[], int] = wall_clock_us, *, frozen_at_us: int | None = None
     ) -> None:
-        """`frozen_at_us`: begin frozen, at this time."""
+        """`frozen_at_us`: start frozen, at this time."""
         self._source = source
         self._ahead_us = 0
         self._frozen_us = self._frozen_at_us = frozen_at_us
@@ -68,11 +68,11 @@ class Clock:
 
     @property
     def ahead_us(self) -> int | None:
-        """How far it runs ahead of its source; None while it stands still."""
+        """How far it runs ahead of its source; None while it is frozen."""
         return self._ahead_us if self._frozen_us is None else None
 
     def running_us(self, ahead_us: int) -> int:
-        """What a clock shows by now that runs so far ahead of the source."""
+        """The time of a clock that runs this far ahead of the source."""
         return self._source() + ahead_us
 
     def now_us(self) -> int:
@@ -82,9 +82,10 @@ class Clock:
         return self._source() + self._ahead_us
 
     def advance(self, by_us: int) -> int:
-        """Jump ahead and return the new time. Timers on the way run, each at its own instant.
+        """Jump ahead and return the new time.  Timers on the way run, each at its own instant.
 
-        After very many of them the rest of the way is one step, and what fell due on it runs soon.
+        After very many of them the rest of the way is one step, and the timers that fell due on it
+        run soon.
         """
         if by_us < 0:
             raise ValueError("a clock does not go back")
@@ -98,19 +99,19 @@ class Clock:
                     self._set(max(self.now_us(), timer.at_us))
                     timer.act()
         finally:
-            # Also when a timer fails: then the others run soon, as they would have without it.
+            # Also if a timer fails: then the others run soon, as they would have otherwise.
             self._set(max(self.now_us(), target_us))
             self._rearm()
         return self.now_us()
 
     def freeze(self) -> int:
-        """Let time stand still; the time at which it does."""
+        """Freeze the clock; return its time."""
         self._frozen_us = self.now_us()
         self._rearm()
         return self._frozen_us
 
     def thaw(self) -> int:
-        """Let time run again from where it stood; the time from which it does."""
+        """Let the clock run from its time; return that time."""
         if self._frozen_us is not None:
             self._ahead_us = self._frozen_us - self._source()
             self._frozen_us = None
@@ -118,9 +119,9 @@ class Clock:
         return self.now_us()
 
     def reach(self, at_us: int) -> None:
-        """Something has happened at this time: a frozen clock cannot stand before it.
+        """Advance a frozen clock to the time of an event.
 
-        Runs no timer itself, as the caller may be in the middle of a commit.
+        Runs no timer itself, because the caller may be in the middle of a commit.
         """
         if self._frozen_us is not None and self._frozen_us < at_us:
             self._frozen_us = at_us
@@ -152,11 +153,11 @@ class Clock:
                     finally:
                         del self._waits[timeout]
             except TimeoutError:
-                # A jump came, or the event loop's clock runs ahead of the source: look again.
+                # A jump occurred, or the event loop's clock runs ahead of the source: check again.
                 continue
 
     def _when(self, at_us: int) -> float | None:
-        """When that is on the event loop's clock; what is overdue longer comes first."""
+        """The time on the event loop's clock; longer overdue times come first."""
         ahead_us = at_us - self.now_us()
         if self._frozen_us is not None and ahead_us > 0:
             return None
@@ -170,19 +171,19 @@ class Clock:
         self._rearm()
 
     def reset(self) -> None:
-        """Forget all timers, and show again what a new clock would."""
+        """Remove all timers, and show the time that a new clock would."""
         self._timers.clear()
         self._ahead_us, self._frozen_us = 0, self._frozen_at_us
         self._rearm()
 
     def close(self) -> None:
-        """Forget all timers and the event loop."""
+        """Remove all timers and the event loop."""
         self._timers.clear()
         self._rearm()
         self._loop = None
 
     def call_at(self, at_us: int, act: Callable[[], None]) -> Timer:
-        """Have `act` called at this time, never before this call has returned."""
+        """Call `act` at this time, never before this call has returned."""
         self._timers_set += 1
         timer = Timer(at_us, self._timers_set, act)
         heapq.heappush(self._timers, timer)
@@ -191,7 +192,7 @@ class Clock:
 
     def _rearm(self) -> None:
         self._rearm_alarm()
-        for timeout, until_us in sorted(self._waits.items(), key=lambda one: one[1]):
+        for timeout, until_us in sorted(self._waits.items(), key=lambda wait: wait[1]):
             if not timeout.expired():
                 timeout.reschedule(self._when(until_us))
 

@@ -1,7 +1,7 @@
 """Transactions from their beginning to their end: BeginTransaction, Commit, Rollback, BatchWrite.
 
-The commonest call of all is a commit of a few mutations in a single-use transaction: it goes from
-the request to the core without anything in between.
+The most frequent call is a commit of a few mutations in a single-use transaction: it goes from the
+request to the core without intermediate steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spanner_simulator.server.open_transactions import OpenTransaction
 from spanner_simulator.server.statuses import status_message
 from spanner_simulator.server.transaction_selection import begin_transaction, find_transaction
 
-# The raw class, as to ask for it takes longer than to use it.
+# The raw class, because creating it through the wrapper takes longer than using it.
 _COMMIT_RESPONSE = spanner.CommitResponse.pb()
 _WRITE_PRIVILEGES = {
     "insert": ("INSERT",),
@@ -46,7 +46,7 @@ class TransactionMethods:
         """Start a transaction."""
         session = self._host.session(request.session)
         if request.HasField("mutation_key"):
-            # Only tells a real server where the transaction will write; but it must be one.
+            # It only tells a real server where the transaction will write, but it must be a key.
             mutation(request.mutation_key)
         _, message = await begin_transaction(
             self._host, session, request.options, tag=request.request_options.transaction_tag
@@ -77,7 +77,7 @@ class TransactionMethods:
             commit_us = database.commit(transaction, mutations, now_us=self._host.now_us())
         except SpannerError:
             if opened is None:
-                # No client knows of this transaction.
+                # No client knows this transaction.
                 database.rollback(transaction.transaction_id)
             raise
         finally:
@@ -86,7 +86,7 @@ class TransactionMethods:
         return _COMMIT_RESPONSE(commit_timestamp=timestamp_message(commit_us))
 
     async def rollback(self, request: Message) -> Message:
-        """End a transaction without effect; twice is once."""
+        """End a transaction without effect; may be repeated."""
         session = self._host.session(request.session)
         opened = find_transaction(session, request.transaction_id)
         opened.check_ending()
@@ -97,14 +97,14 @@ class TransactionMethods:
         return empty_pb2.Empty()
 
     async def batch_write(self, request: Message) -> AsyncGenerator[bytes, None]:
-        """Each group is a transaction of its own, and has an answer of its own."""
+        """Apply each group as a separate transaction, with a separate answer."""
         self._host.session(request.session)
         if not request.mutation_groups:
             raise invalid_argument(
                 "No value provided for required field: BatchWriteRequest.mutation_groups"
             )
         for index, group in enumerate(request.mutation_groups):
-            # Others may have had a turn, and dropped the database.
+            # Other calls may have run meanwhile, and dropped the database.
             session = self._host.session(request.session)
             database = session.database.database
             reply = spanner.BatchWriteResponse.pb()(indexes=[index])
@@ -140,11 +140,11 @@ def _check_commit(opened: OpenTransaction, request: Message) -> None:
 
 
 def _mutations(session: Session, messages: Iterable[Message]) -> list[Mutation]:
-    """The mutations of a request, all of which the session's role may do."""
-    mutations = [mutation(one) for one in messages]
+    """The mutations of a request, which the session's role may all do."""
+    mutations = [mutation(message) for message in messages]
     if session.role:
-        for one in mutations:
-            kinds = ("DELETE",) if isinstance(one, Delete) else _WRITE_PRIVILEGES[one.kind]
+        for change in mutations:
+            kinds = ("DELETE",) if isinstance(change, Delete) else _WRITE_PRIVILEGES[change.kind]
             for privilege in kinds:
-                session.check_privilege(one.table, privilege)
+                session.check_privilege(change.table, privilege)
     return mutations

@@ -1,8 +1,8 @@
 """Cuts TCP connections of this process's own server, as a failing network would.
 
 gRPC offers no way to end one connection, so the accepted socket is found among the open files of
-the process by the peer's address, and shut down under gRPC's feet: both sides see the connection
-go in the middle of whatever they were saying.
+the process by the peer's address, and shut down without gRPC's knowledge: both sides lose the
+connection in the middle of their messages.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
 def cut_connection(peer: str) -> bool:
-    """Cut the connection from a peer as gRPC names it, `ipv4:127.0.0.1:5`; whether it was there."""
-    return _cut(lambda one: _peer(one) == unquote(peer)) > 0
+    """Cut the connection from a peer in gRPC's form, `ipv4:127.0.0.1:5`; whether it existed."""
+    return _cut(lambda connection: _peer(connection) == unquote(peer)) > 0
 
 
 def cut_connections(port: int) -> int:
-    """Cut all connections to a local port of this process; how many there were."""
-    return _cut(lambda one: one.getsockname()[1] == port)
+    """Cut all connections to a local port of this process; return their number."""
+    return _cut(lambda connection: connection.getsockname()[1] == port)
 
 
 def _cut(is_meant: Callable[[socket.socket], bool]) -> int:
     count = 0
     for connection in _connections():
-        # The other side may be faster.
+        # The other side may have closed it.
         with suppress(OSError):
             if is_meant(connection):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -42,7 +42,7 @@ def _cut(is_meant: Callable[[socket.socket], bool]) -> int:
 
 def _peer(connection: socket.socket) -> str:
     host, port = connection.getpeername()[:2]
-    # gRPC serves IPv4 on sockets of both families, and names the callers by the family they used.
+    # gRPC serves IPv4 on sockets of both families, and names callers by their own family.
     host = host.removeprefix(_MAPPED)
     if ":" in host:
         return f"ipv6:[{host}]:{port}"
@@ -50,9 +50,9 @@ def _peer(connection: socket.socket) -> str:
 
 
 def _connections() -> Iterator[socket.socket]:
-    """The connected TCP sockets of this process, each as a duplicate that ends with its turn."""
+    """The connected TCP sockets of this process, each as a duplicate that is closed after use."""
     for open_file in _OPEN_FILES.iterdir():
-        # Files come and go meanwhile, and most are no sockets: whatever fails here is not meant.
+        # Files open and close meanwhile, and most are not sockets: errors are ignored.
         with suppress(OSError):
             duplicate = os.dup(int(open_file.name))
             try:

@@ -1,8 +1,8 @@
-"""Injected faults: rules that tests add, and the fault that a call is to meet.
+"""Injected faults: rules that tests add, and the selection of a call's fault.
 
-`Faults` only decides; the code that serves the call makes the fault happen. A rule fires `count`
-times, or without end, on each matching call or on a seeded share of them; of several rules that
-match, the oldest that has not used up its count wins.
+`Faults` only decides; the code that serves the call makes the fault occur.  A rule fires `count`
+times, or without end, on each matching call or on a seeded share of them; of several matching
+rules, the oldest that has not used up its count applies.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _RULES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What is to go wrong in one call.
+    """A fault in one call.
 
-    `status`: end with `code` and `message`. `clean_end`: end with OK, without child records.
+    `status`: end with `code` and `message`.  `clean_end`: end with OK, without child records.
     `stall`: send nothing more, not even heartbeats, until `released` is set or the call is
-    cancelled. `slow`: `delay_ms` before each message. `drop`: cut the TCP connection.
-    When: before anything is sent (`open`), after `after_rows` rows, or where the call would end.
+    cancelled.  `slow`: `delay_ms` before each message.  `drop`: cut the TCP connection.  It occurs
+    before anything is sent (`open`), after `after_rows` rows, or where the call would end.
     """
 
     kind: FaultKind = "status"
@@ -42,16 +42,16 @@ class Fault:
 
     @property
     def error(self) -> SpannerError:
-        """The status that a fault of kind `status` ends the call with."""
+        """The error with which a fault of kind `status` ends the call."""
         retry_delay_ms = 1 if self.code is Code.ABORTED else None
         return SpannerError(self.code, self.message, retry_delay_ms=retry_delay_ms)
 
 
 @dataclass(slots=True, kw_only=True)
 class FaultRule:
-    """Which calls meet a fault: None matches every method, database, change stream, token.
+    """The calls that get a fault: None matches every method, database, change stream, token.
 
-    `count` None: without end. `probability` is the share of matching calls, drawn from `seed`.
+    `count` None: without end.  `probability` is the share of matching calls, drawn from `seed`.
     """
 
     fault: Fault
@@ -72,7 +72,7 @@ class FaultRule:
     def fires(
         self, method: str, database: str | None, stream: str | None, token: str | None
     ) -> bool:
-        """Whether this call is to meet the fault; counts it if so."""
+        """Whether this call gets the fault; counts it if so."""
         if self.count is not None and self.fired >= self.count:
             return False
         is_match = (
@@ -87,14 +87,14 @@ class FaultRule:
         return True
 
 
-def _matches(wanted: str | None, found: str | None) -> bool:
-    if wanted is None:
+def _matches(expected: str | None, actual: str | None) -> bool:
+    if expected is None:
         return True
-    return found is not None and wanted.lower() == found.lower()
+    return actual is not None and expected.lower() == actual.lower()
 
 
 class Faults:
-    """The rules in force. `plan` is asked once by each call, before it does anything."""
+    """The active rules; each call asks `plan` once, before it does anything."""
 
     def __init__(self) -> None:
         self._rules: dict[int, FaultRule] = {}
@@ -102,11 +102,11 @@ class Faults:
 
     @property
     def rules(self) -> tuple[FaultRule, ...]:
-        """All rules, oldest first; those that have fired as often as they should included."""
+        """All rules, oldest first, including those that have used up their count."""
         return tuple(self._rules.values())
 
     def add(self, rule: FaultRule) -> FaultRule:
-        """Put a rule in force and give it its number. INVALID_ARGUMENT for one without sense."""
+        """Activate a rule and return its number.  INVALID_ARGUMENT for an invalid rule."""
         fault = rule.fault
         refusals = {
             f"kind must be one of {', '.join(get_args(FaultKind))}": (
@@ -138,17 +138,17 @@ class Faults:
         return rule
 
     def clear(self, number: int | None = None) -> int:
-        """Remove one rule (NOT_FOUND) or all, and release whatever they stall; how many went."""
+        """Remove one rule (NOT_FOUND) or all, and release their stalls; return their number."""
         if number is None:
-            gone = list(self._rules.values())
+            removed = list(self._rules.values())
         elif number in self._rules:
-            gone = [self._rules[number]]
+            removed = [self._rules[number]]
         else:
             raise not_found(f"Fault not found: {number}")
-        for rule in gone:
+        for rule in removed:
             del self._rules[rule.number]
             rule.fault.released.set()
-        return len(gone)
+        return len(removed)
 
     def reset(self) -> None:
         """Remove all rules, and count from 1 again."""
@@ -163,7 +163,7 @@ class Faults:
         stream: str | None = None,
         token: str | None = None,
     ) -> Fault | None:
-        """The fault that this call is to meet, which counts as fired; None: no fault.
+        """The fault of this call, which counts as fired; None: no fault.
 
         `method` is the bare name, such as ExecuteStreamingSql; `token` that of a stream partition.
         """
@@ -173,12 +173,12 @@ class Faults:
         return None
 
     def drop(self, context: Any) -> bool:
-        """Cut the TCP connection that a call came in on; whether it was still there."""
+        """Cut the TCP connection of a call; return whether it still existed."""
         return cut_connection(context.peer())
 
 
 class Holds:
-    """Stream partitions that send nothing, heartbeats included, until they are released.
+    """Stream partitions that send nothing, not even heartbeats, until they are released.
 
     `listener` is called with each release, so that waiting queries can be woken.
     """
@@ -194,12 +194,12 @@ class Holds:
         return iter(sorted(self._tokens))
 
     def hold(self, tokens: Iterable[str]) -> None:
-        """Hold these from now on."""
+        """Hold these stream partitions from now on."""
         self._tokens.update(tokens)
 
     def release(self, tokens: Iterable[str] | None = None) -> int:
-        """Release these, or all; how many of them were held."""
-        gone = self._tokens & set(tokens) if tokens is not None else set(self._tokens)
-        self._tokens -= gone
-        self.listener(sorted(gone))
-        return len(gone)
+        """Release these, or all; return how many of them were held."""
+        released = self._tokens & set(tokens) if tokens is not None else set(self._tokens)
+        self._tokens -= released
+        self.listener(sorted(released))
+        return len(released)

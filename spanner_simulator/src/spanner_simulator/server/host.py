@@ -1,7 +1,7 @@
-"""What the server holds beside the core: instances, databases, sessions, operations, readers.
+"""The server's state besides the core: instances, databases, sessions, operations, readers.
 
-All of it lives on one event loop and is touched from nowhere else. `clock` is the time of all of
-it, `faults` what is to go wrong, `holds` the stream partitions that have to keep silent.
+All of it belongs to one event loop and is used nowhere else.  `clock` is the time for all of it,
+`faults` are the injected faults, `holds` the stream partitions that must send nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Host", "HostedDatabase", "Reader", "Session", "wall_clock_us"]
 
 
 _DATABASE_NAME = re.compile(r"(projects/[^/]+/instances/[^/]+)/databases/[^/]+")
-# How often policies and retention periods are looked at; the service itself takes longer.
+# How often policies and retention periods are applied; the service itself takes longer.
 _EXPIRY_PAUSE_US = 3_600_000_000
 
 
@@ -66,7 +66,7 @@ class Session:
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """A running query of a stream partition: woken by news, ended by an injected fault."""
+    """A running query of a stream partition: woken by new data, ended by an injected fault."""
 
     news: asyncio.Event = field(default_factory=asyncio.Event)
     fault: SpannerError | None = None
@@ -84,10 +84,10 @@ class HostedDatabase:
         churn: ChurnTimers,
         engine: Callable[[], SqlEngine],
     ) -> None:
-        """`engine` makes what runs its SQL statements, when the first of them comes.
+        """`engine` creates the SQL engine, at the first SQL statement.
 
-        `clock` is set ahead where something happens in the database after now. `churn` is notified
-        of new change streams.
+        `clock` is advanced if something happens in the database after now.  `churn` is notified of
+        new change streams.
         """
         self.database = database
         self.clock = clock
@@ -100,12 +100,12 @@ class HostedDatabase:
         self.transactions = OpenTransactions()
         self._make_engine = engine
         database.streams.listener = self._hear
-        # Its schema may have come before.
+        # Its schema may have existed before.
         self._keep_up()
 
     @cached_property
     def engine(self) -> SqlEngine:
-        """What runs its SQL statements; UNIMPLEMENTED without the extra `[sql]`."""
+        """The SQL engine; UNIMPLEMENTED without the extra `[sql]`."""
         return self._make_engine()
 
     def _keep_up(self) -> None:
@@ -119,26 +119,26 @@ class HostedDatabase:
         self.wake(tokens)
 
     def wake(self, tokens: Iterable[str]) -> None:
-        """Let the queries of these stream partitions look for news."""
+        """Let the queries of these stream partitions check for new data."""
         for token in tokens:
             for reader in self.readers.get(token, ()):
                 reader.news.set()
 
     def attach(self, token: str) -> Reader:
-        """Note a query of a stream partition."""
+        """Register a query of a stream partition."""
         reader = Reader()
         self.readers.setdefault(token, set()).add(reader)
         return reader
 
     def detach(self, token: str, reader: Reader) -> None:
-        """The query has ended."""
+        """Remove a query that has ended."""
         readers = self.readers[token]
         readers.discard(reader)
         if not readers:
             del self.readers[token]
 
     def interrupt(self, tokens: Iterable[str], fault: SpannerError) -> int:
-        """End the queries that run on these stream partitions; how many there were."""
+        """End the running queries of these stream partitions; return their number."""
         count = 0
         for token in tokens:
             for reader in self.readers.get(token, ()):
@@ -165,9 +165,9 @@ class Host:
     ) -> None:
         """`linger_ms`: how long a waiting query collects records before it sends them.
 
-        `directory` keeps everything over a restart; None: it ends with the process. `now_us` is
-        what the clock follows while it runs; `frozen_at_us`: it begins frozen there. `churn`: how
-        the stream partitions of every change stream churn from its start on; None: they do not.
+        `directory` keeps everything over a restart; None: in memory only.  `now_us` is the clock's
+        source while it runs; `frozen_at_us`: it starts frozen at this time.  `churn`: how the
+        stream partitions of every change stream churn from its start on; None: they do not.
         """
         self.clock = Clock(now_us, frozen_at_us=frozen_at_us)
         self.now_us = self.clock.now_us
@@ -186,7 +186,7 @@ class Host:
         self._sql = find_sql_support()
         self._chances: Counter[str] = Counter()
         self._session_chance = self._chance("sessions")
-        # Where the API is served, once it is.
+        # The address of the API, once it is served.
         self.port = 0
 
     def start(self) -> None:
@@ -195,23 +195,23 @@ class Host:
         self._expire_hourly()
 
     def _expire_hourly(self) -> None:
-        # First of all, so that there is a next time whatever happens now.
+        # Scheduled first, so that there is a next time whatever happens now.
         self.clock.call_at(self.now_us() + _EXPIRY_PAUSE_US, self._expire_hourly)
         for hosted in list(self.databases.values()):
             self.expire(hosted)
 
     def expire(self, hosted: HostedDatabase) -> tuple[int, int]:
-        """Delete what policies and retention periods have expired by now: rows, records."""
+        """Delete rows and records that policies and retention periods have expired by now."""
         now_us = self.now_us()
         rows = hosted.database.expire_rows(now_us)
         return rows, hosted.database.streams.expire(now_us)
 
     def close(self) -> None:
-        """End all that runs by itself."""
+        """End all background work."""
         self.clock.close()
 
     def reset(self) -> None:
-        """Forget everything, like a new simulator with the same seed."""
+        """Remove everything, like a new simulator with the same seed."""
         for name in list(self.instances):
             self.remove_instance(name)
         self.operations.clear()
@@ -224,11 +224,11 @@ class Host:
         self._session_chance = self._chance("sessions")
 
     def keep_time(self) -> None:
-        """Keep what time it is, after it has been changed, for the next process."""
+        """Store the changed time for the next process."""
         self.keeper.keep_time(self.now_us(), ahead_us=self.clock.ahead_us)
 
     def drop_connections(self) -> int:
-        """Cut every TCP connection of the API; how many there were."""
+        """Cut every TCP connection of the API; return their number."""
         return cut_connections(self.port)
 
     def _wake(self, tokens: Iterable[str]) -> None:
@@ -242,8 +242,8 @@ class Host:
     def _seed_of(self, purpose: str) -> str:
         """A seed for one purpose: the same in every run.
 
-        Another one after a restart, and for what is created again under its name, so that no token
-        is used twice.
+        Another one after a restart, and for an object that is re-created under its name, so that no
+        token is used twice.
         """
         directory = self.keeper.directory
         self._chances[purpose] += 1
@@ -251,13 +251,13 @@ class Host:
         return f"{self._seed}:{purpose}:{times}"
 
     def create_database(self, name: str, *, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> Database:
-        """A new empty database to be served; each has its own chance from the seed."""
+        """A new empty database to serve; each has its own random numbers from the seed."""
         database = self.new_database(name, dialect=dialect)
         self.keeper.watch(database)
         return database
 
     def new_database(self, name: str, *, dialect: Dialect) -> Database:
-        """A new empty database that nobody keeps."""
+        """A new empty database that is not stored."""
         return Database(
             name,
             self._chance(name),
@@ -274,7 +274,7 @@ class Host:
         return self._serve(database, created_us)
 
     def resume_database(self, database: Database, kept: KeptDatabase) -> HostedDatabase:
-        """Serve a database again whose past has been replayed."""
+        """Serve a database again whose journal has been replayed."""
         self.keeper.resume(database, kept.journal)
         return self._serve(database, kept.created_us)
 
@@ -290,26 +290,32 @@ class Host:
         return hosted
 
     def add_instance(self, name: str, instance: Message) -> None:
-        """Serve an instance, or what it has become; the message is GetInstance's answer."""
+        """Serve an instance, or its new state; the message is GetInstance's answer."""
         self.keeper.keep_instance(name, instance.SerializeToString())
         self.instances[name] = instance
 
     def remove_instance(self, name: str) -> None:
-        """Forget an instance and its databases."""
-        for database in [one for one in self.databases if one.startswith(name + "/")]:
+        """Remove an instance and its databases."""
+        for database in [
+            database_name
+            for database_name in self.databases
+            if database_name.startswith(name + "/")
+        ]:
             self.drop_database(database)
         self.keeper.forget_instance(name)
         del self.instances[name]
 
     def database(self, name: str) -> HostedDatabase:
-        """A database by full resource name, or by its short name when that is unambiguous."""
-        found = self.databases.get(name)
-        if found is None and "/" not in name:
-            matches = [one for full, one in self.databases.items() if full.endswith("/" + name)]
-            found = matches[0] if len(matches) == 1 else None
-        if found is None:
+        """A database by full resource name, or by its short name if that is unambiguous."""
+        hosted = self.databases.get(name)
+        if hosted is None and "/" not in name:
+            matches = [
+                database for full, database in self.databases.items() if full.endswith("/" + name)
+            ]
+            hosted = matches[0] if len(matches) == 1 else None
+        if hosted is None:
             raise not_found(f"Database not found: {name}")
-        return found
+        return hosted
 
     def drop_database(self, name: str) -> None:
         """Remove a database with its sessions, holds and churn; its running queries end."""
@@ -317,13 +323,17 @@ class Host:
         if hosted is None:
             return
         self.keeper.forget(name)
-        # Calls that still run on it would write to a closed file.
+        # Running calls would write to a closed file.
         hosted.database.journal.listener = None
         hosted.interrupt(list(hosted.readers), not_found(f"Database not found: {name}"))
         self.churn.forget(hosted.database)
         for state in hosted.database.streams.by_name.values():
             self.holds.release(state.partitions.by_token)
-        for session in [one for one in self.sessions.values() if one.database is hosted]:
+        for session in [
+            open_session
+            for open_session in self.sessions.values()
+            if open_session.database is hosted
+        ]:
             del self.sessions[session.name]
 
     def create_session(
@@ -344,9 +354,9 @@ class Host:
         return session
 
     def session(self, name: str) -> Session:
-        """A session by name, or NOT_FOUND in the words that clients look for.
+        """A session by name, or NOT_FOUND with the text that clients look for.
 
-        INVALID_ARGUMENT for what is no session's name.
+        INVALID_ARGUMENT for a text that is not a session's name.
         """
         session = self.sessions.get(name)
         if session is None:
@@ -356,12 +366,12 @@ class Host:
         return session
 
     def served(self, name: str) -> HostedDatabase:
-        """A database by full resource name only, or what of it is missing, as the API says it."""
-        found = _DATABASE_NAME.fullmatch(name)
-        if found is None:
+        """A database by full resource name only; otherwise the API's error for the missing part."""
+        match = _DATABASE_NAME.fullmatch(name)
+        if match is None:
             raise invalid_argument(f"Invalid project uri: {name}")
-        if found.group(1) not in self.instances:
-            raise not_found(f"Instance not found: {found.group(1)}")
+        if match.group(1) not in self.instances:
+            raise not_found(f"Instance not found: {match.group(1)}")
         if name not in self.databases:
             raise not_found(f"Database not found: {name}")
         return self.databases[name]

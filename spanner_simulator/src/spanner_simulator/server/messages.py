@@ -1,6 +1,6 @@
-"""Protobuf values, parameters and times to plain ones and back.
+"""Protobuf values, parameters and times to plain values and back.
 
-Requests are raw messages (upb), not proto-plus wrappers: a wrapper costs more than the work.
+Requests are raw messages (upb), not proto-plus wrappers, which cost more than the work.
 """
 
 from __future__ import annotations

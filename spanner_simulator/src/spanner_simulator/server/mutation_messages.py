@@ -21,18 +21,18 @@ def _row(values: Message) -> list[Plain]:
 
 
 def key_set(message: Message) -> KeySet:
-    """A KeySet; INVALID_ARGUMENT when a range lacks an end."""
+    """A KeySet; INVALID_ARGUMENT if a range lacks an end."""
     return KeySet(
         tuple(_row(key) for key in message.keys),
-        tuple(_span(one) for one in message.ranges),
+        tuple(_span(span) for span in message.ranges),
         message.all_,
     )
 
 
 def _span(message: Message) -> KeySpan:
     start, end = message.WhichOneof("start_key_type"), message.WhichOneof("end_key_type")
-    for side, found in (("start", start), ("end", end)):
-        if found is None:
+    for side, bound in (("start", start), ("end", end)):
+        if bound is None:
             raise invalid_argument(f"Key range must contain either {side}_closed or {side}_open.")
     return KeySpan(
         KeyBound(_row(getattr(message, start)), start == "start_closed"),

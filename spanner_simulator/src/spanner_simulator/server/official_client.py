@@ -1,6 +1,6 @@
-"""Google's own Python client, pointed at a simulator without touching the environment.
+"""Google's own Python client, connected to a simulator without changing the environment.
 
-The client's library is imported only when somebody asks for one.
+The client's library is imported only when it is used.
 """
 
 from __future__ import annotations

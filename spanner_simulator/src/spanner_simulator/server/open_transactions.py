@@ -1,7 +1,7 @@
-"""Transactions as the API sees them: whose they are, what they may do, what they have answered.
+"""Transactions of the API: their sessions, their permitted operations, and their answers.
 
-The core's transaction knows reads and writes; this one knows the session that began it, its mode,
-and the replies to its DML by sequence number, so that a statement sent twice runs once.
+The core's transaction has reads and writes; this one has the session that began it, its mode, and
+the replies to its DML by sequence number, so that a statement sent twice runs once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spanner_simulator.server.messages import Message
 
 TransactionMode = Literal["read_write", "read_only", "partitioned_dml"]
 
-# Clients simply forget read-only transactions; the oldest of this many cannot be in use any more.
+# Clients may abandon read-only transactions; the oldest of this many cannot be in use any more.
 _TRANSACTIONS_MAX = 50_000
 
 
@@ -32,7 +32,7 @@ _TRANSACTIONS_MAX = 50_000
 class Answered:
     """The outcome of a DML request with a sequence number: a reply or the error.
 
-    `request` is what tells the request from others.
+    `request` distinguishes the request from others.
     """
 
     request: object
@@ -58,7 +58,7 @@ class OpenTransaction:
         return self.core.transaction_id
 
     def next_precommit_token(self) -> Message | None:
-        """What each reply to a read-write transaction of a multiplexed session must carry."""
+        """The token for the next reply to a read-write transaction of a multiplexed session."""
         if not self.is_multiplexed or self.mode != "read_write":
             return None
         self.precommit_seq += 1
@@ -67,7 +67,7 @@ class OpenTransaction:
         )
 
     def check_precommit_token(self, token: Message) -> None:
-        """INVALID_ARGUMENT for a token that this transaction was never given."""
+        """INVALID_ARGUMENT for a token that this transaction never returned."""
         if not self.is_multiplexed:
             raise invalid_argument(
                 "A precommit token is only valid for transactions on a multiplexed session."
@@ -79,14 +79,14 @@ class OpenTransaction:
             raise invalid_argument("The precommit token does not belong to the transaction.")
 
     def check_ending(self) -> None:
-        """Only read-write transactions are committed and rolled back."""
+        """Reject commit and rollback of other than read-write transactions."""
         if self.mode != "read_write":
             raise failed_precondition(
                 "Cannot commit or rollback a read-only or partitioned-dml transaction."
             )
 
     def check_active(self) -> None:
-        """Refuse to read or write in a transaction that is over."""
+        """Reject reads and writes in a transaction that is over."""
         if self.core.state == "ABORTED":
             raise SpannerError(Code.ABORTED, "Transaction was aborted.", retry_delay_ms=5)
         if self.core.state != "ACTIVE":
@@ -98,7 +98,7 @@ class OpenTransaction:
     def replayed(self, seqno: int, request: object, *, sql: str) -> Answered | None:
         """The outcome of the same request if it was answered before.
 
-        Raises INVALID_ARGUMENT for another request of the same number, or one out of order.
+        Raises INVALID_ARGUMENT for another request with the same number, or one out of order.
         """
         before = self.answered.get(seqno)
         if before is not None and before.request == request:
@@ -124,36 +124,37 @@ class OpenTransaction:
             self.answered.clear()
 
     def note_answer(self, seqno: int, answered: Answered) -> None:
-        """Remember the outcome of a DML request."""
+        """Store the outcome of a DML request."""
         self.last_seqno = max(self.last_seqno, seqno)
         self.answered[seqno] = answered
 
 
 class OpenTransactions:
-    """The transactions of one database that were begun by name."""
+    """The transactions of one database that were begun explicitly."""
 
     def __init__(self) -> None:
         self._by_id: OrderedDict[bytes, OpenTransaction] = OrderedDict()
-        # Clients delete hundreds of sessions as they stop; looking at every transaction takes long.
+        # Clients delete hundreds of sessions when they stop; examining every transaction takes
+        # long.
         self._by_session: dict[str, dict[bytes, OpenTransaction]] = {}
 
     def add(self, transaction: OpenTransaction) -> None:
-        """Remember a new transaction, and forget the oldest when there are too many."""
+        """Add a new transaction, and drop the oldest if there are too many."""
         transaction_id, session = transaction.transaction_id, transaction.session
         self._by_id[transaction_id] = transaction
         self._by_session.setdefault(session, {})[transaction_id] = transaction
         if len(self._by_id) > _TRANSACTIONS_MAX:
             oldest_id, oldest = self._by_id.popitem(last=False)
-            others = self._by_session[oldest.session]
-            del others[oldest_id]
-            if not others:
+            transactions = self._by_session[oldest.session]
+            del transactions[oldest_id]
+            if not transactions:
                 del self._by_session[oldest.session]
 
     def find(self, transaction_id: bytes, *, session: str) -> OpenTransaction:
         """A transaction of this session, or NOT_FOUND.
 
-        Read-only ones are found from every session, as shares of a partitioned read are read by
-        other processes.
+        Read-only ones are found from every session, because other processes read the shares of a
+        partitioned read.
         """
         transaction = self._by_id.get(transaction_id)
         if transaction is None or (
@@ -164,8 +165,12 @@ class OpenTransactions:
         return transaction
 
     def forget_session(self, session: str) -> list[OpenTransaction]:
-        """Drop the transactions of a session that is deleted; the ones that were active."""
-        gone = self._by_session.pop(session, {})
-        for transaction_id in gone:
+        """Drop the transactions of a deleted session; return those that were active."""
+        transactions = self._by_session.pop(session, {})
+        for transaction_id in transactions:
             del self._by_id[transaction_id]
-        return [one for one in gone.values() if one.core.state == "ACTIVE"]
+        return [
+            transaction
+            for transaction in transactions.values()
+            if transaction.core.state == "ACTIVE"
+        ]

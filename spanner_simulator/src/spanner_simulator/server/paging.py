@@ -15,7 +15,7 @@ T = TypeVar("T")
 def page_of(items: Sequence[T], *, size: int, token: str) -> tuple[Sequence[T], str]:
     """The items of one page and the token of the next, empty at the end.
 
-    Size 0 means the largest. INVALID_ARGUMENT for a token that no page has given.
+    Size 0 means the largest.  INVALID_ARGUMENT for a token that no page has returned.
     """
     if size < 0:
         raise invalid_argument("page_size must not be negative.")

@@ -1,7 +1,7 @@
-"""Instances and databases by plain arguments, through the same services that clients call.
+"""Instances and databases by plain arguments, through the services that clients call.
 
-So whatever the API refuses is refused here in the same words, and nothing can exist that a client
-could not have made.
+So everything that the API rejects is rejected here with the same text, and nothing can exist that a
+client could not have created.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ async def create_database(
     statements: Sequence[str],
     dialect: Dialect = "GOOGLE_STANDARD_SQL",
 ) -> str:
-    """Create a database, and its instance if there is none yet; its full name.
+    """Create a database, and its instance if it is missing; return its full name.
 
-    Raises `SpannerError`, ALREADY_EXISTS for a database that is there.
+    Raises `SpannerError`, ALREADY_EXISTS for an existing database.
     """
     parent = f"projects/{project}/instances/{instance}"
     if parent not in host.instances:

@@ -1,9 +1,9 @@
 """ExecuteSql, ExecuteStreamingSql, ExecuteBatchDml and PartitionQuery.
 
-A statement with a sequence number that was answered before is answered alike, not run again. What
-runs is up to `statements`, change stream queries go to `change_stream_query`. Statements run on the
-event loop, as they are short: about 1 us for each row that is scanned and 3 us for each that is
-sent, in messages between which others have their turn.
+A repeated statement with a sequence number gets the same answer and does not run again.
+`statements` runs statements, `change_stream_query` change stream queries.  Statements run on the
+event loop, because they are short: about 1 us for each row that is scanned and 3 us for each that
+is sent, in messages between which other calls can run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class QueryMethods:
     def execute_streaming_sql(
         self, request: Message, context: Any = None
     ) -> AsyncGenerator[bytes, None]:
-        """A query or DML, or a change stream query, answered in as many messages as it takes.
+        """A query or DML, or a change stream query, answered in as many messages as necessary.
 
         `context` is the call's, which faults of change stream queries need.
         """
@@ -65,11 +65,11 @@ class QueryMethods:
     def _run(self, request: Message, session: Session, selected: Selected) -> Reply:
         if request.query_mode not in (_MODE.NORMAL, _MODE.PLAN):
             raise unsupported("statistics of queries")
-        one = SqlRequest(request.sql, request.params, request.param_types)
+        statement = SqlRequest(request.sql, request.params, request.param_types)
         share = share_of(request, "query", _digest(request), selected)
         reply = run_statement(
             session,
-            one,
+            statement,
             selected,
             seqno=request.seqno,
             now_us=self._host.now_us(),
@@ -92,14 +92,15 @@ class QueryMethods:
                     "ExecuteBatchDml is only supported within a read-write transaction."
                 )
             statements = [
-                SqlRequest(one.sql, one.params, one.param_types) for one in request.statements
+                SqlRequest(statement.sql, statement.params, statement.param_types)
+                for statement in request.statements
             ]
-            asked = tuple(one.identity() for one in statements)
+            identities = tuple(statement.identity() for statement in statements)
             sql = request.statements[0].sql
-            before = opened.replayed(request.seqno, asked, sql=sql)
+            before = opened.replayed(request.seqno, identities, sql=sql)
             if before is None:
                 reply = self._batch(session, statements, selected)
-                before = Answered(asked, reply, None)
+                before = Answered(identities, reply, None)
                 opened.note_answer(request.seqno, before)
             message = spanner.ExecuteBatchDmlResponse.pb()()
             message.CopyFrom(before.reply)
@@ -114,9 +115,11 @@ class QueryMethods:
     def _batch(self, session: Session, statements: list[SqlRequest], selected: Selected) -> Message:
         reply = spanner.ExecuteBatchDmlResponse.pb()()
         reply.status.SetInParent()
-        for index, one in enumerate(statements):
+        for index, statement in enumerate(statements):
             try:
-                done = run_dml(session, one, selected, index=index, now_us=self._host.now_us())
+                done = run_dml(
+                    session, statement, selected, index=index, now_us=self._host.now_us()
+                )
             except SpannerError as error:
                 if error.code is Code.ABORTED:
                     raise
@@ -130,11 +133,13 @@ class QueryMethods:
 
     async def partition_query(self, request: Message) -> Message:
         """Tokens for shares of a query."""
-        one = SqlRequest(request.sql, request.params, request.param_types)
+        statement = SqlRequest(request.sql, request.params, request.param_types)
 
         def run(session: Session, selected: Selected) -> Reply:
             now_us = self._host.now_us()
-            return run_statement(session, one, selected, now_us=now_us, must_be_partitionable=True)
+            return run_statement(
+                session, statement, selected, now_us=now_us, must_be_partitionable=True
+            )
 
         return await answer_partitions(
             self._host, request, run, kind="query", digest=_digest(request)

@@ -1,7 +1,7 @@
-"""Reads and queries answered whole, as a stream, or in the shares of a partition token.
+"""Reads and queries answered completely, as a stream, or in the shares of a partition token.
 
-All shares are computed at one read timestamp, where the result has one content and one order, so
-share k of n is the k-th of n runs of its rows: together they are the whole, and none overlap.
+All shares are computed at one read timestamp, at which the result has one content and one order, so
+share k of n is the k-th of n runs of its rows: together they are complete, and none overlap.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Share:
 
     @staticmethod
     def parse(token: bytes, kind: ShareKind, digest: int) -> Share:
-        """The share that a token means; INVALID_ARGUMENT when it is none of this request."""
+        """The share of a token; INVALID_ARGUMENT if it is not one of this request."""
         try:
             parts = base64.b64decode(token, altchars=b"-_", validate=True).split(b".", 4)
         except binascii.Error as error:
@@ -67,7 +67,7 @@ class Share:
 
 
 def share_of(request: Message, kind: ShareKind, digest: int, selected: Selected) -> Share | None:
-    """The share of a result that is asked for; None: all of it, which Data Boost does not read."""
+    """The requested share of a result; None: all of it, which Data Boost does not read."""
     if not request.partition_token:
         if request.data_boost_enabled:
             raise invalid_argument("data_boost_enabled needs a partition_token.")
@@ -78,7 +78,7 @@ def share_of(request: Message, kind: ShareKind, digest: int, selected: Selected)
 
 
 Run = Callable[[Session, Selected], Reply]
-"""What computes a request's result, in the transaction that it selected."""
+"""A function that computes a request's result, in the transaction that it selected."""
 
 
 async def answer(host: Host, request: Message, run: Run) -> bytes:
@@ -93,14 +93,14 @@ async def answer(host: Host, request: Message, run: Run) -> bytes:
 async def answer_stream(
     host: Host, request: Message, run: Run, *, digest: int
 ) -> AsyncGenerator[bytes, None]:
-    """The result in as many messages as it takes, or what a resume token says is left of it."""
+    """The result in as many messages as necessary, or the rest after a resume token."""
     session = host.session(request.session)
     tag = request.request_options.transaction_tag
-    async with selected_transaction(host, session, request.transaction, tag=tag) as found:
-        selected, resume = found, ResumePoint(found.read_us or 0, 0)
+    async with selected_transaction(host, session, request.transaction, tag=tag) as chosen:
+        selected, resume = chosen, ResumePoint(chosen.read_us or 0, 0)
         if request.resume_token:
             resume = ResumePoint.parse(request.resume_token, digest)
-            selected = found.resumed(resume, session.database.database, now_us=host.now_us())
+            selected = chosen.resumed(resume, session.database.database, now_us=host.now_us())
         reply = run(session, selected)
     token = selected.precommit_token()
     for message in reply_messages(
@@ -130,7 +130,7 @@ async def answer_partitions(
 
 
 def check_partitioning(selector: Message, options: Message) -> None:
-    """What PartitionRead and PartitionQuery ask of their transaction and options."""
+    """Check the requirements of PartitionRead and PartitionQuery on transaction and options."""
     match selector.WhichOneof("selector"):
         case None:
             raise invalid_argument(
@@ -158,8 +158,8 @@ def check_partitioning(selector: Message, options: Message) -> None:
 
 
 def share_count(options: Message, *, rows: int, size: int) -> int:
-    """How many shares a result of so many rows and bytes is cut into."""
-    wanted = _SHARES
+    """The number of shares for a result with this number of rows and bytes."""
+    count = _SHARES
     if options.partition_size_bytes:
-        wanted = -(-size // options.partition_size_bytes)
-    return max(1, min(wanted, options.max_partitions or _SHARES_MAX, _SHARES_MAX, rows))
+        count = -(-size // options.partition_size_bytes)
+    return max(1, min(count, options.max_partitions or _SHARES_MAX, _SHARES_MAX, rows))

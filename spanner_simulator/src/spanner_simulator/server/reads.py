@@ -37,13 +37,13 @@ class ReadMethods:
     async def partition_read(self, request: Message) -> Message:
         """Tokens for shares of a read."""
         # The same read, in the request that has all its options.
-        whole = spanner.ReadRequest.pb()(
+        complete_request = spanner.ReadRequest.pb()(
             table=request.table,
             index=request.index,
             columns=request.columns,
             key_set=request.key_set if request.HasField("key_set") else None,
         )
-        run = functools.partial(_run, whole)
+        run = functools.partial(_run, complete_request)
         return await answer_partitions(
             self._host, request, run, kind="read", digest=_digest(request)
         )
@@ -69,7 +69,7 @@ def _run(request: Message, session: Session, selected: Selected) -> Reply:
     if request.partition_token and request.limit:
         raise invalid_argument("A limit cannot be combined with a partition token.")
     share = share_of(request, "read", _digest(request), selected)
-    found = database.read(
+    read_rows = database.read(
         table,
         key_set(request.key_set),
         transaction=selected.transaction,
@@ -80,7 +80,7 @@ def _run(request: Message, session: Session, selected: Selected) -> Reply:
     )
     names = [column.name for column in columns]
     typed = [(column.name, column.value_type) for column in columns]
-    rows = [[row.get(name) for name in names] for row in found]
+    rows = [[row.get(name) for name in names] for row in read_rows]
     return Reply(typed, rows if share is None else share.of(rows))
 
 

@@ -1,4 +1,4 @@
-"""Brings a host back to where its data directory says that it was."""
+"""Restores a host from its data directory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _log = logging.getLogger(__name__)
 
 
 def restore(host: Host) -> None:
-    """Serve what the host's directory has; nothing to do without one.
+    """Serve the contents of the host's directory; does nothing without one.
 
-    Time does not go back: the clock is put ahead where the directory has later times. Raises
+    Time does not go back: the clock is advanced if the directory has later times.  Raises
     `DataDirectoryError` for a journal that cannot be replayed.
     """
     directory = host.keeper.directory
@@ -31,28 +31,28 @@ def restore(host: Host) -> None:
         host.instances[name] = instance_admin.Instance.pb().FromString(plain)
     latest_us = directory.time_us
     if directory.ahead_us is not None:
-        # A clock that ran on may have been promised up to where it would be by now.
+        # A running clock may have closed times up to where it would be by now.
         latest_us = max(latest_us, host.clock.running_us(directory.ahead_us))
-    restored = [(_replayed(host, kept), kept) for kept in directory.databases.values()]
+    restored = [(_replayed(host, stored), stored) for stored in directory.databases.values()]
     for database, _ in restored:
         commits = database.clock
         latest_us = max(latest_us, commits.last_commit_us, commits.closed_us + 1)
     host.clock.advance(max(0, latest_us - host.now_us()))
     host.keep_time()
-    # Only now: churn that starts here must not run while the clock is set ahead.
-    for database, kept in restored:
-        host.resume_database(database, kept)
+    # Last, because churn that starts here must not run while the clock is advanced.
+    for database, stored in restored:
+        host.resume_database(database, stored)
         database.end_replay(now_us=host.now_us())
 
 
-def _replayed(host: Host, kept: KeptDatabase) -> Database:
-    database = host.new_database(kept.name, dialect=kept.dialect)
+def _replayed(host: Host, stored: KeptDatabase) -> Database:
+    database = host.new_database(stored.name, dialect=stored.dialect)
     number = 0
     try:
-        for number, plain in enumerate(kept.journal.entries(), start=1):  # noqa: B007  # for the message
+        for number, plain in enumerate(stored.journal.entries(), start=1):  # noqa: B007  # for the message
             database.replay(entry_from_plain(plain))
     except (SpannerError, DamagedJournalError) as error:
         raise DataDirectoryError(
-            f"cannot restore {kept.name} from {kept.journal.path}, entry {number}: {error}"
+            f"cannot restore {stored.name} from {stored.journal.path}, entry {number}: {error}"
         ) from error
     return database

@@ -1,7 +1,7 @@
-"""Rows as the API sends them: one ResultSet, or a stream of PartialResultSets cut by size.
+"""Rows in the form of the API: one ResultSet, or a stream of PartialResultSets cut by size.
 
-Cutting depends on nothing but the rows, so a resume token that counts messages lets the same
-request, at the same read time, go on after exactly what it had sent.
+Cutting depends only on the rows, so a resume token that counts messages lets the same request, at
+the same read time, continue right after the messages sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spanner_simulator.server.wire_bytes import (
 )
 
 _MESSAGE_BYTES_MAX = 900_000
-# What the service allows in one ResultSet; more has to be streamed.
+# The service's limit for one ResultSet; larger results have to be streamed.
 _RESULT_SET_BYTES_MAX = 10 * 1024 * 1024
 _BOOLEANS: dict[Value, bytes] = {None: NULL, True: TRUE, False: FALSE}
 # Types whose values always travel as strings.
@@ -45,10 +45,10 @@ _TEXT_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A result ready to be sent, apart from what the transaction adds.
+    """A result ready to be sent, without the additions of the transaction.
 
-    `undeclared` are parameters whose types were found rather than given; `stats` is a
-    ResultSetStats message.
+    `undeclared` are parameters whose types were inferred, not declared; `stats` is a ResultSetStats
+    message.
     """
 
     columns: Sequence[tuple[str, ValueType]]
@@ -67,14 +67,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """How far a stream got: its read time (0: inside a transaction) and the messages sent."""
+    """The progress of a stream: its read time (0: inside a transaction) and the messages sent."""
 
     read_us: int
     sent: int
 
     @staticmethod
     def digest(*request: object) -> int:
-        """A number for what was asked, so that a token does not serve another request."""
+        """A number for the request, so that a token does not serve another request."""
         return zlib.crc32(repr(request).encode())
 
     def token(self, digest: int) -> bytes:
@@ -83,7 +83,7 @@ class ResumePoint:
 
     @staticmethod
     def parse(token: bytes, digest: int) -> ResumePoint:
-        """The point that a token means; INVALID_ARGUMENT when it is none of this request."""
+        """The point of a token; INVALID_ARGUMENT if it is not one of this request."""
         parts = token.split(b".")
         if len(parts) == 4 and parts[0] == b"rd" and all(_is_number(part) for part in parts[1:]):
             found_digest, read_us, sent = (int(part) for part in parts[1:])
@@ -98,7 +98,7 @@ def _is_number(text: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def value_encoder(value_type: ValueType) -> Callable[[Value], bytes]:
-    """What turns a value of this type, or NULL, into an encoded google.protobuf.Value."""
+    """A function from a value of this type, or NULL, to an encoded google.protobuf.Value."""
     if value_type.code == "BOOL":
         return _BOOLEANS.__getitem__
     plain_of_value: Callable[[Value], Any] = encoder(value_type)
@@ -111,7 +111,7 @@ def value_encoder(value_type: ValueType) -> Callable[[Value], bytes]:
 
 
 def reply_result_set(reply: Reply, *, begun: Message | None, token: Message | None) -> bytes:
-    """A ResultSet; FAILED_PRECONDITION when it is larger than the service allows."""
+    """A ResultSet; FAILED_PRECONDITION if it is larger than the service allows."""
     serialised = result_set_bytes(
         _encoded_rows(reply),
         metadata=reply.metadata(begun),
@@ -129,7 +129,7 @@ def reply_result_set(reply: Reply, *, begun: Message | None, token: Message | No
 def reply_messages(
     reply: Reply, *, begun: Message | None, token: Message | None, digest: int, resume: ResumePoint
 ) -> Iterator[bytes]:
-    """PartialResultSets after the first `resume.sent`; each has a token that says how many."""
+    """PartialResultSets after the first `resume.sent`; each has a token with its number."""
     metadata: bytes | None = reply.metadata(begun)
     portions = _cut(reply)
     following = next(portions, None)
@@ -159,17 +159,17 @@ def _encoded_rows(reply: Reply) -> Iterator[list[bytes]]:
 
 
 def _cut(reply: Reply) -> Iterator[tuple[list[bytes], bool]]:
-    """Encoded values in portions that fit a message, and whether the last one goes on."""
+    """Encoded values in portions that fit a message, and whether the last one continues."""
     pending: list[bytes] = []
     size = 0
     for row, encoded in zip(reply.rows, _encoded_rows(reply), strict=True):
-        whole = row_bytes(encoded)
-        if pending and size + len(whole) > _MESSAGE_BYTES_MAX:
+        encoded_row = row_bytes(encoded)
+        if pending and size + len(encoded_row) > _MESSAGE_BYTES_MAX:
             yield pending, False
             pending, size = [], 0
-        if len(whole) <= _MESSAGE_BYTES_MAX:
-            pending.append(whole)
-            size += len(whole)
+        if len(encoded_row) <= _MESSAGE_BYTES_MAX:
+            pending.append(encoded_row)
+            size += len(encoded_row)
             continue
         for (_, kind), item, value in zip(reply.columns, row, encoded, strict=True):
             rest = value
@@ -187,7 +187,7 @@ def _cut(reply: Reply) -> Iterator[tuple[list[bytes], bool]]:
 
 
 def count_stats(count: int, *, is_exact: bool = True) -> Message:
-    """The ResultSetStats of DML: the rows it changed, or for partitioned DML at least changed."""
+    """The ResultSetStats of DML: the rows that it changed; a lower bound for partitioned DML."""
     if is_exact:
         return spanner.ResultSetStats.pb()(row_count_exact=count)
     return spanner.ResultSetStats.pb()(row_count_lower_bound=count)

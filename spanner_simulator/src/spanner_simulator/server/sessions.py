@@ -1,7 +1,7 @@
-"""The API's sessions: created, found, listed, deleted.
+"""The API's sessions: create, get, list and delete.
 
-A session holds next to nothing here; what matters is that its name is known, that `multiplexed` is
-echoed (clients require it), and whose transactions end with it.
+A session has almost no state here; its name must be known, `multiplexed` is echoed (clients require
+it), and its transactions end with it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class SessionMethods:
         self._host = host
 
     async def create_session(self, request: Message) -> Message:
-        """Create a session; NOT_FOUND for a missing database, which is never made up."""
+        """Create a session; NOT_FOUND for a missing database, which is never created implicitly."""
         return _session_message(self._created(request.database, request.session))
 
     async def batch_create_sessions(self, request: Message) -> Message:
-        """Create up to a hundred sessions; the service, too, may return fewer than asked for."""
+        """Create up to a hundred sessions; the service may also return fewer than requested."""
         if request.session_count < 1:
             raise invalid_argument(
                 "Invalid BatchCreateSessions request. The session_count must be positive."
@@ -59,16 +59,18 @@ class SessionMethods:
         hosted = self._host.served(request.database)
         if request.filter:
             raise unsupported("filters of sessions")
-        found = [one for one in self._host.sessions.values() if one.database is hosted]
+        sessions = [
+            session for session in self._host.sessions.values() if session.database is hosted
+        ]
         reply = spanner.ListSessionsResponse.pb()()
         page, reply.next_page_token = page_of(
-            found, size=request.page_size, token=request.page_token
+            sessions, size=request.page_size, token=request.page_token
         )
-        reply.sessions.extend(_session_message(one) for one in page)
+        reply.sessions.extend(_session_message(session) for session in page)
         return reply
 
     async def delete_session(self, request: Message) -> Message:
-        """Forget a session and its transactions; an unknown one is no error."""
+        """Remove a session and its transactions; an unknown one is not an error."""
         session = self._host.sessions.pop(request.name, None)
         if session is not None:
             for opened in session.database.transactions.forget_session(session.name):

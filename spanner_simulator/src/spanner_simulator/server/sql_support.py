@@ -1,7 +1,7 @@
-"""The SQL of a host's databases: the engine of the extra `[sql]`, or a refusal without it.
+"""SQL for a host's databases: the engine of the extra `[sql]`, or an error without it.
 
 Without the extra, DDL, mutations, reads and change stream queries work; a query, DML, and an
-expression in DDL is refused with a text that says what to install.
+expression in DDL is rejected with the command that installs it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIBRARIES: Final = ("duckdb", "numpy", "pyarrow", "sqlglot")
 
 @dataclass(frozen=True, slots=True)
 class SqlSupport:
-    """What a host needs of SQL: the core's two ports, and an engine for each database."""
+    """A host's SQL: the core's two ports, and an engine for each database."""
 
     analysis: Callable[[Catalogue], Analysis]
     expressions: Expressions
@@ -37,10 +37,10 @@ class SqlSupport:
 
 
 def find_sql_support() -> SqlSupport:
-    """The SQL engine where the libraries of the extra are installed, otherwise the refusal.
+    """The SQL engine if the libraries of the extra are installed, otherwise the rejection.
 
-    The libraries are loaded when a statement needs them first; that takes as long as everything
-    else at the start of a simulator.
+    The libraries are loaded at the first statement that needs them; that takes as long as
+    everything else at the start of a simulator.
     """
     if any(find_spec(name) is None for name in LIBRARIES):
         return SqlSupport(_no_analysis, _NoExpressions(), _no_engine)
@@ -100,7 +100,7 @@ def _no_analysis(_: Catalogue) -> Analysis:
 
 
 class _NoExpressions:
-    """Refuses to evaluate the expressions of a table that was created with the extra."""
+    """Rejects the expressions of a table that was created with the extra."""
 
     def evaluate(self, expression: str, **_row: object) -> NoReturn:
         """UNIMPLEMENTED."""
@@ -108,7 +108,7 @@ class _NoExpressions:
 
 
 class _NoAnalysis:
-    """Accepts proto bundles, which are not SQL, and refuses the rest."""
+    """Accepts proto bundles, which are not SQL, and rejects everything else."""
 
     def mismatch(self, expression: str, **_row: object) -> NoReturn:
         """UNIMPLEMENTED."""
@@ -119,9 +119,9 @@ class _NoAnalysis:
         return read_descriptors(descriptors)
 
 
-def _refusal(what: str) -> SpannerError:
+def _refusal(purpose: str) -> SpannerError:
     return SpannerError(
         Code.UNIMPLEMENTED,
-        f"The simulator needs its SQL engine for {what}. Install it with: "
+        f"The simulator needs its SQL engine for {purpose}. Install it with: "
         'pip install "spanner-simulator[sql]"',
     )

@@ -1,7 +1,7 @@
 """Runs one SQL statement of a request in the transaction that it selected.
 
 Decides what may run where (DML only in read-write and partitioned DML transactions) and what the
-client gets for it; what the statement means is decided by the engine.
+client gets for it; the engine decides what the statement means.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spanner_simulator.sql.parameter import Parameter
 
 @dataclass(frozen=True, slots=True)
 class SqlRequest:
-    """A statement with its parameters, as the request has them."""
+    """A statement with its parameters, as in the request."""
 
     sql: str
     params: Message
     param_types: Message
 
     def identity(self) -> bytes:
-        """A digest of what makes two requests the same one, sent twice."""
+        """A digest that is equal for one request that is sent twice."""
         digest = blake2b(f"{self.sql}\0".encode(), digest_size=16)
         digest.update(self.params.SerializeToString(deterministic=True))
         return digest.digest()
@@ -38,19 +38,19 @@ class SqlRequest:
 
         A type without a value declares a parameter that is NULL.
         """
-        types = {name.lower(): value_type_of(one) for name, one in self.param_types.items()}
-        found = {
+        types = {name.lower(): value_type_of(message) for name, message in self.param_types.items()}
+        parameters = {
             name.lower(): Parameter(plain_of(value), types.get(name.lower()))
             for name, value in self.params.fields.items()
         }
         for name, value_type in types.items():
-            found.setdefault(name, Parameter(None, value_type))
-        return found
+            parameters.setdefault(name, Parameter(None, value_type))
+        return parameters
 
 
 def run_statement(
     session: Session,
-    one: SqlRequest,
+    request: SqlRequest,
     selected: Selected,
     *,
     seqno: int = 0,
@@ -58,23 +58,23 @@ def run_statement(
     must_be_partitionable: bool = False,
     is_plan: bool = False,
 ) -> Reply:
-    """A query's rows, or what DML has done; `is_plan`: only columns and parameters."""
+    """A query's rows, or the result of DML; `is_plan`: only columns and parameters."""
     engine = session.database.engine
-    statement = engine.prepare(one.sql)
+    statement = engine.prepare(request.sql)
     if is_plan:
-        parameters = one.parameters()
+        parameters = request.parameters()
         undeclared = list(engine.parameter_types(statement, parameters).items())
         return Reply(engine.columns(statement, parameters), [], undeclared=undeclared)
     if statement.kind == "dml":
         if must_be_partitionable:
             raise invalid_argument("DML statements cannot be partitioned.")
-        return _dml_once(session, one, selected, seqno=seqno, now_us=now_us)
+        return _dml_once(session, request, selected, seqno=seqno, now_us=now_us)
     selected.check_reading()
     if must_be_partitionable:
         engine.check_partitionable(statement)
     result = engine.query(
         statement,
-        one.parameters(),
+        request.parameters(),
         transaction=selected.transaction,
         read_us=selected.read_us,
         now_us=now_us,
@@ -84,18 +84,18 @@ def run_statement(
 
 
 def _dml_once(
-    session: Session, one: SqlRequest, selected: Selected, *, seqno: int, now_us: int
+    session: Session, request: SqlRequest, selected: Selected, *, seqno: int, now_us: int
 ) -> Reply:
     opened = selected.writing()
-    asked = one.identity()
-    before = opened.replayed(seqno, asked, sql=one.sql)
+    identity = request.identity()
+    before = opened.replayed(seqno, identity, sql=request.sql)
     if before is None:
         try:
-            before = Answered(asked, run_dml(session, one, selected, now_us=now_us), None)
+            before = Answered(identity, run_dml(session, request, selected, now_us=now_us), None)
         except SpannerError as error:
             if error.code is Code.ABORTED:
                 raise
-            before = Answered(asked, None, error)
+            before = Answered(identity, None, error)
         opened.note_answer(seqno, before)
     if before.error is not None:
         raise before.error
@@ -104,14 +104,14 @@ def _dml_once(
 
 
 def run_dml(
-    session: Session, one: SqlRequest, selected: Selected, *, index: int = 0, now_us: int
+    session: Session, request: SqlRequest, selected: Selected, *, index: int = 0, now_us: int
 ) -> Reply:
-    """What a DML statement has done; partitioned DML is committed at once."""
+    """The result of a DML statement; partitioned DML is committed at once."""
     opened = selected.writing()
     engine = session.database.engine
-    statement = engine.prepare(one.sql)
+    statement = engine.prepare(request.sql)
     if statement.kind != "dml":
-        raise invalid_argument(f"Statement {index}: '{one.sql}' is not valid DML.")
+        raise invalid_argument(f"Statement {index}: '{request.sql}' is not valid DML.")
     is_partitioned = opened.mode == "partitioned_dml"
     if is_partitioned:
         if statement.is_insert:
@@ -122,7 +122,7 @@ def run_dml(
             )
     done = engine.dml(
         statement,
-        one.parameters(),
+        request.parameters(),
         transaction=opened.core,
         now_us=now_us,
         check_privilege=session.check_privilege,

@@ -1,7 +1,7 @@
 """`SpannerError` as a gRPC status: details that clients act on, and the status inside a reply.
 
 ABORTED carries RetryInfo, which clients obey before they retry; a lost session, database or
-instance carries ResourceInfo, by which they tell it from a missing row.
+instance carries ResourceInfo, which distinguishes it from a missing row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.messages import Message
 
-# A call's trailers have 8 KiB, in which the message may stand three times.
+# A call's trailers have 8 KiB, which may contain the message three times.
 _TEXT_BYTES_MAX = 1_000
 
 _RESOURCE_TYPES = {
@@ -26,10 +26,10 @@ _RESOURCE_TYPES = {
 
 
 def sendable(text: str) -> str:
-    """A text cut to what trailers can hold, as a longer one would hide the status altogether."""
+    """A text cut to the limit of trailers, because a longer one would hide the status."""
     size = 0
     for index, character in enumerate(text):
-        # In trailers, whatever is not ASCII is percent-encoded.
+        # In trailers, characters outside of ASCII are percent-encoded.
         size += 1 if " " <= character <= "~" else len(quote(character, errors="replace"))
         if size > _TEXT_BYTES_MAX:
             return text[:index] + "..."
@@ -37,11 +37,11 @@ def sendable(text: str) -> str:
 
 
 def _details(error: SpannerError) -> list[tuple[str, Message]]:
-    found: list[tuple[str, Message]] = []
+    details: list[tuple[str, Message]] = []
     if error.retry_delay_ms is not None:
         seconds, milliseconds = divmod(error.retry_delay_ms, 1000)
         delay = Duration(seconds=seconds, nanos=milliseconds * 1_000_000)
-        found.append(("retryinfo", error_details_pb2.RetryInfo(retry_delay=delay)))
+        details.append(("retryinfo", error_details_pb2.RetryInfo(retry_delay=delay)))
     if error.code is Code.NOT_FOUND:
         kind, separator, name = error.message.partition(" not found: ")
         if separator and kind in _RESOURCE_TYPES:
@@ -50,12 +50,12 @@ def _details(error: SpannerError) -> list[tuple[str, Message]]:
                 resource_name=sendable(name),
                 description=f"{kind} does not exist.",
             )
-            found.append(("resourceinfo", info))
-    return found
+            details.append(("resourceinfo", info))
+    return details
 
 
 def status_message(error: SpannerError) -> Message:
-    """A google.rpc.Status, as replies that hold the fate of several parts have it."""
+    """A google.rpc.Status, for replies with the outcomes of several parts."""
     status = status_pb2.Status(code=error.code.value, message=sendable(error.message))
     for _, detail in _details(error):
         packed = AnyMessage()
@@ -65,7 +65,7 @@ def status_message(error: SpannerError) -> Message:
 
 
 def trailing_metadata(error: SpannerError) -> tuple[tuple[str, bytes], ...]:
-    """The trailers of a failed call; empty when there is nothing but code and message."""
+    """The trailers of a failed call; empty if there are only code and message."""
     details = _details(error)
     if not details:
         return ()

@@ -1,4 +1,4 @@
-"""The transaction that a read or query runs in, from its selector; waits for times to come."""
+"""The transaction of a read or query, by its selector; waits for future times."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from spanner_simulator.server.results import ResumePoint
 class Selected:
     """How to read: at `read_us`, or (None) at the newest state inside the open transaction.
 
-    `begun` is the message for the result's metadata when the client asked for it;
-    `has_begun` says that this very request began the transaction.
+    `begun` is the message for the result's metadata if the client asked for it; `has_begun` says
+    that this request began the transaction.
     """
 
     open: OpenTransaction | None
@@ -41,9 +41,9 @@ class Selected:
         return None if self.open is None else self.open.next_precommit_token()
 
     def resumed(self, point: ResumePoint, database: Database, *, now_us: int) -> Selected:
-        """The same, but reading at the time of the message after which the client goes on.
+        """The same, but reading at the time of the message after which the client continues.
 
-        FAILED_PRECONDITION when that is too long ago.
+        FAILED_PRECONDITION if that is too long ago.
         """
         if self.open is not None:
             return self
@@ -84,7 +84,7 @@ class Selected:
 async def selected_transaction(
     host: Host, session: Session, selector: Message, *, tag: str = ""
 ) -> AsyncIterator[Selected]:
-    """The transaction of a request, by its selector; one that it begins ends if it fails.
+    """The transaction of a request, by its selector; a transaction that it begins ends if it fails.
 
     The client never gets the id of such a transaction, so it could not end it.
     """
@@ -103,13 +103,15 @@ async def select_transaction(
     """Resolve a TransactionSelector; absent means single-use and strong."""
     match selector.WhichOneof("selector"):
         case "id":
-            found = find_transaction(session, selector.id)
-            if found.mode != "partitioned_dml":
-                # Partitioned DML is over once it has run, and its one statement may come again.
-                found.check_active()
-            if found.core.read_us is not None:
-                session.database.database.check_versions(found.core.read_us, now_us=host.now_us())
-            return Selected(found, found.core.read_us)
+            transaction = find_transaction(session, selector.id)
+            if transaction.mode != "partitioned_dml":
+                # Partitioned DML is over once it has run, and its one statement may be repeated.
+                transaction.check_active()
+            if transaction.core.read_us is not None:
+                session.database.database.check_versions(
+                    transaction.core.read_us, now_us=host.now_us()
+                )
+            return Selected(transaction, transaction.core.read_us)
         case "begin":
             opened, message = await begin_transaction(host, session, selector.begin, tag=tag)
             return Selected(opened, opened.core.read_us, message, has_begun=True)
@@ -133,7 +135,7 @@ def _read_at(read_us: int) -> Message:
 
 
 def find_transaction(session: Session, transaction_id: bytes) -> OpenTransaction:
-    """A transaction that this session began, in whatever state; NOT_FOUND otherwise."""
+    """A transaction that this session began, in any state; NOT_FOUND otherwise."""
     return session.database.transactions.find(transaction_id, session=session.name)
 
 
@@ -188,7 +190,7 @@ async def _read_time_us(
                     f"Timestamp bound: {kind} for read can be only be used for a single use "
                     "transaction."
                 )
-            # The newest state is fresh enough for any bound that is not ahead of now.
+            # The newest state is recent enough for any bound that is not ahead of now.
             now_us = max(host.now_us(), database.clock.newest_us)
             if kind == "max_staleness":
                 _staleness_us(bound.max_staleness)
@@ -199,9 +201,9 @@ async def _read_time_us(
             return database.clock.read_now_us(host.now_us())
     if not MIN_NS <= read_us * 1000 <= MAX_NS:
         raise invalid_argument(f"Timestamp out of range: {kind}")
-    # A time to come is waited for, so that nothing can commit behind the read.
+    # A future time is awaited, so that nothing can commit before it after the read.
     await host.clock.sleep_until(read_us)
-    # The session may have gone meanwhile.
+    # The session may have been deleted meanwhile.
     host.session(session.name)
     database.close_read(read_us, now_us=host.now_us())
     return read_us

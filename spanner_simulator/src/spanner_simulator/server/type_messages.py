@@ -1,6 +1,7 @@
 """Types and result metadata between the core and the API.
 
-Metadata is cached by its columns, as small results would otherwise spend most of their time on it.
+Metadata is cached by its columns, because small results would otherwise spend most of their time on
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from spanner_simulator.server.messages import Message
 
 @lru_cache(maxsize=1024)
 def type_message(value_type: ValueType) -> Message:
-    """A google.spanner.v1.Type; shared, so not to be changed."""
+    """A google.spanner.v1.Type; shared, so it must not be changed."""
     message = spanner.Type.pb()(code=getattr(spanner.TypeCode, value_type.code))
     if value_type.element is not None:
         message.array_element_type.CopyFrom(type_message(value_type.element))
@@ -41,7 +42,7 @@ _CODES: dict[int, TypeCode] = {
 
 
 def value_type_of(message: Message, *, depth: int = 0) -> ValueType | None:
-    """The type that a message declares; None for no declaration.
+    """The type in a message; None without a declaration.
 
     UNIMPLEMENTED, with the code, for an unknown type code.
     """
@@ -68,10 +69,10 @@ def value_type_of(message: Message, *, depth: int = 0) -> ValueType | None:
 def _struct_type(message: Message) -> ValueType:
     fields: list[tuple[str, ValueType]] = []
     for field in message.struct_type.fields:
-        found = value_type_of(field.type_)
-        if found is None:
+        field_type = value_type_of(field.type_)
+        if field_type is None:
             raise invalid_argument("No value provided for required field: Field.type")
-        fields.append((field.name, found))
+        fields.append((field.name, field_type))
     return ValueType("STRUCT", fields=tuple(fields))
 
 
@@ -110,7 +111,7 @@ def _described(
     columns: tuple[tuple[str, ValueType], ...], undeclared: tuple[tuple[str, ValueType], ...]
 ) -> bytes:
     metadata = spanner.ResultSetMetadata.pb()()
-    # Present even without fields, as clients look into it.
+    # Present even without fields, because clients read it.
     metadata.row_type.SetInParent()
     for name, value_type in columns:
         metadata.row_type.fields.add(name=name).type_.CopyFrom(type_message(value_type))

@@ -18,20 +18,20 @@ NULL = b"\x08\x00"
 TRUE, FALSE = b"\x20\x01", b"\x20\x00"
 _METADATA, _VALUES, _RESUME_TOKEN, _PRECOMMIT_TOKEN = b"\x0a", b"\x12", b"\x22", b"\x42"
 _CHUNKED, _STATS = b"\x18\x01", b"\x2a"
-# Nearly all strings are short: tag and size of those, made once.
+# Nearly all strings are short: their tags and sizes are made once.
 _STRING_HEADS = tuple(b"\x1a" + bytes((size,)) for size in range(128))
 _VALUE_HEADS = tuple(_VALUES + bytes((size,)) for size in range(128))
 _SET_ROWS, _SET_STATS, _SET_PRECOMMIT_TOKEN = b"\x12", b"\x1a", b"\x2a"
 
 
-# Most sizes are small; looking one up takes a third of the time that putting it together does.
+# Most sizes are small; a look-up takes a third of the time of encoding.
 _SMALL = [bytes((size,)) for size in range(128)] + [
     bytes((size & 127 | 128, size >> 7)) for size in range(128, 16384)
 ]
 
 
 def varint(tag: bytes, size: int) -> bytes:
-    """A tag and a size behind it."""
+    """A tag and the size after it."""
     if size < 16384:
         return tag + _SMALL[size]
     digits = bytearray(tag)
@@ -96,14 +96,14 @@ def message_bytes(
 ) -> bytes:
     """A whole PartialResultSet; `metadata`, `stats` and `precommit_token` are serialised messages.
 
-    `is_chunked`: the last value goes on in the next message.
+    `is_chunked`: the last value continues in the next message.
     """
     parts = [] if metadata is None else [sized(_METADATA, metadata)]
     parts.extend(rows)
     if is_chunked:
         parts.append(_CHUNKED)
     ends = (_RESUME_TOKEN, resume_token), (_STATS, stats), (_PRECOMMIT_TOKEN, precommit_token)
-    return b"".join((*parts, *[sized(tag, one) for tag, one in ends if one is not None]))
+    return b"".join((*parts, *[sized(tag, end) for tag, end in ends if end is not None]))
 
 
 def result_set_bytes(
@@ -119,4 +119,4 @@ def result_set_bytes(
         sized(_SET_ROWS, b"".join([sized(b"\x0a", value) for value in row])) for row in rows
     )
     ends = (_SET_STATS, stats), (_SET_PRECOMMIT_TOKEN, precommit_token)
-    return b"".join((*parts, *[sized(tag, one) for tag, one in ends if one is not None]))
+    return b"".join((*parts, *[sized(tag, end) for tag, end in ends if end is not None]))

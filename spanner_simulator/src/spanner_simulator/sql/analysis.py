@@ -1,6 +1,6 @@
-"""What schema statements ask of the SQL in them: the core's port for analysis, by the binder.
+"""The analysis of SQL in schema statements: the core's port, implemented by the binder.
 
-Nothing is run: an expression or a query is bound to the schema, and its types are looked at.
+Nothing is run: an expression or a query is bound to the schema, and its types are checked.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ _QUERY: Final = "SELECT "
 
 
 class SqlAnalysis:
-    """Knows the SQL of both dialects as far as queries do. Raises `SpannerError`."""
+    """Analyses the SQL of both dialects, as far as queries support it.  Raises `SpannerError`."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
 
     def mismatch(self, expression: str, *, table: Table, result: ValueType) -> str | None:
-        """None when an expression over a row of the table converts to `result`, else its type."""
+        """None if an expression over a row of the table converts to `result`, else its type."""
         try:
             binding, bound, _ = bind_over_row(expression, table, self._catalogue.dialect)
             if not binding.accepts(bound, result):
                 return binding.type_name(bound)
-            # A literal may look right by its type and be no value of the other one.
+            # A literal may have the right type and still not be a value of the other type.
             binding.coerce(bound, result)
         except SpannerError as error:
             _refuse(error, expression)
         return None
 
     def proto_files(self, descriptors: bytes) -> ProtoFiles:
-        """What a serialised google.protobuf.FileDescriptorSet has."""
+        """The types and files of a serialised google.protobuf.FileDescriptorSet."""
         return read_descriptors(descriptors)
 
 
 def _refuse(error: SpannerError, expression: str) -> NoReturn:
-    """The same with the place in the expression, not in the query around it."""
-    found = _PLACE.search(error.message)
-    if found is None:
+    """The same with the position in the expression, not in the query around it."""
+    match = _PLACE.search(error.message)
+    if match is None:
         raise error
-    column = int(found[1]) - len(_QUERY)
+    column = int(match[1]) - len(_QUERY)
     raise SpannerError(
         error.code,
-        f"{error.message[: found.start()]} [at 1:{column}]\n{expression}\n{' ' * (column - 1)}^",
+        f"{error.message[: match.start()]} [at 1:{column}]\n{expression}\n{' ' * (column - 1)}^",
     ) from error

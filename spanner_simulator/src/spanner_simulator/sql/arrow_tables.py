@@ -1,4 +1,4 @@
-"""Rows as Arrow tables, which DuckDB reads as they are."""
+"""Rows as Arrow tables, which DuckDB reads without conversion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ARROW: dict[str, pa.DataType] = {
 
 @lru_cache(maxsize=512)
 def _form(value_type: ValueType) -> tuple[pa.DataType, Callable[[Any], Any] | None]:
-    """The type of a column, and what brings a value that is not NULL into it.
+    """The type of a column, and a function that converts its values other than NULL.
 
     A TIMESTAMP is still a decimal, which the query casts to HUGEINT.
     """
@@ -57,6 +57,6 @@ def _column(value_type: ValueType, values: Iterable[Value]) -> pa.Array:
 
 
 def arrow_table(types: Mapping[str, ValueType], rows: Sequence[Mapping[str, Value]]) -> pa.Table:
-    """The named columns of rows; without any, as many rows of a column that is not used."""
+    """The named columns of rows; without any, the same number of rows with an unused column."""
     columns = {name: _column(kind, [row.get(name) for row in rows]) for name, kind in types.items()}
     return pa.table(columns or {"_": pa.array([True] * len(rows), pa.bool_())})

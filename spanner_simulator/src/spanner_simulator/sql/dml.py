@@ -1,7 +1,7 @@
-"""Runs DML: computes the rows to write, writes them in the transaction, returns what was asked.
+"""Runs DML: computes the rows to write, writes them in the transaction, returns the RETURNING rows.
 
-A statement has all of its effect or none. What it wrote is visible to the transaction's later
-statements, and to others after the commit only.
+A statement has all of its effect or none.  Its writes are visible to the transaction's later
+statements, and to others only after the commit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DmlResult:
-    """How many rows were written; columns and rows of THEN RETURN or RETURNING."""
+    """Number of rows written; columns and rows of THEN RETURN or RETURNING."""
 
     count: int
     columns: list[tuple[str, ValueType]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class DmlResult:
 
 @dataclass(frozen=True, slots=True)
 class DmlPlan:
-    """A bound statement with its two queries: what to write, and what to return."""
+    """A bound statement with its two queries: for the rows to write, and for the rows to return."""
 
     dml: BoundDml
     source: Plan
@@ -62,11 +62,11 @@ class DmlPlan:
 
     @property
     def columns(self) -> list[tuple[str, ValueType]]:
-        """What THEN RETURN gives."""
+        """The columns of THEN RETURN."""
         return self.returning.columns if self.returning is not None else []
 
     def holds(self, catalogue: Catalogue) -> bool:
-        """Whether the catalogue still has what this was bound to."""
+        """Whether the catalogue still has the objects that this was bound to."""
         return self.source.holds(catalogue) and (
             self.returning is None or self.returning.holds(catalogue)
         )
@@ -79,7 +79,7 @@ class DmlPlan:
         transaction: Transaction,
         check: Callable[[str, str], None] | None,
     ) -> DmlResult:
-        """Write, and read back what is to be returned. Raises `SpannerError`."""
+        """Write the rows, and read back those to return.  Raises `SpannerError`."""
         table = self.dml.table
         check_privileges(self.source.reads, check)
         for privilege in self.dml.needs:
@@ -124,9 +124,9 @@ def _returning(binding: Binding, table: Table, syntax: Syntax) -> BoundQuery:
     relation = relation_of_scan(scan, alias or table.name.split(".")[-1], name)
     scope = Scope(relations=[relation], forbids_aggregates="RETURNING")
     items = expand_items(binding, scope, syntax.returning)
-    found = output_columns(binding, items, syntax.returning[0])
-    shown = ", ".join(f"{one.bound.sql} AS {quoted(one.key)}" for one in found)
-    return BoundQuery(f"SELECT {shown} FROM scan1 AS {name}", found)  # noqa: S608  # own text
+    output = output_columns(binding, items, syntax.returning[0])
+    shown = ", ".join(f"{column.bound.sql} AS {quoted(column.key)}" for column in output)
+    return BoundQuery(f"SELECT {shown} FROM scan1 AS {name}", output)  # noqa: S608  # own text
 
 
 class _Written:
@@ -147,7 +147,7 @@ class _Written:
         self._at = at
 
     def apply(self, rows: Sequence[Sequence[Value]]) -> int:
-        """Write the rows; how many."""
+        """Write the rows; return their number."""
         if self._dml.conflict == "error":
             return self._execute(self._dml.columns, rows)
         keyed = self._keyed(rows)
@@ -156,17 +156,17 @@ class _Written:
     def apply_and_read(
         self, rows: Sequence[Sequence[Value]], used: Iterable[str]
     ) -> tuple[int, list[Row]]:
-        """Write the rows; how many, and the rows, as they were when they are deleted."""
+        """Write the rows; return their number and the rows, deleted ones as they were before."""
         keyed = self._keyed(rows)
         before = {key: self._row(key) for key in keyed}
         count = self._execute(*self._cells(keyed.values()))
-        found: list[Row] = []
+        returned: list[Row] = []
         for key, old in before.items():
             row = old if self._dml.kind == "delete" else self._row(key)
             if row is not None:
                 self._check_not_pending(row, used)
-                found.append(row)
-        return count, found
+                returned.append(row)
+        return count, returned
 
     def _row(self, key: bytes) -> Row | None:
         return self._at.database.row_to_write(self._transaction, self._table, key)
@@ -180,9 +180,9 @@ class _Written:
                 )
 
     def _keyed(self, rows: Sequence[Sequence[Value]]) -> dict[bytes, Row]:
-        """Rows by their encoded keys; what gives a key column its value has done so.
+        """Rows by their encoded keys; values of key columns are already computed.
 
-        An insert that may ignore has forgotten the rows that are there already.
+        An INSERT OR IGNORE has already dropped existing rows.
         """
         keyed: dict[bytes, Row] = {}
         has_keys = set(self._table.key_names) <= set(self._dml.columns)

@@ -1,7 +1,7 @@
 """The DuckDB connection of one engine: closed to files and network, used by one thread.
 
-Every failure leaves as a `SpannerError`: what a routine refused as it is, DuckDB's own errors in
-Spanner's words.
+Every failure is raised as a `SpannerError`: a routine's own error unchanged, DuckDB's errors with
+Spanner's texts.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ array_at_checked(items, i, shown) AS
 replace_every(s, part, other) AS
     CASE WHEN part = '' THEN s ELSE replace(s, part, other) END
 """
-# What DuckDB says, the code, and Spanner's words.
+# DuckDB's text, the code, and Spanner's text.
 _WORDS: Final = (
     (
         r"Overflow in \w+ of INT\d+ \((-?\d+) ([+*-]) (-?\d+)\)",
@@ -111,22 +111,22 @@ class Duck:
     def __init__(self) -> None:
         self._connection = duckdb.connect(config={"threads": 1, "temp_directory": ""})
         self._refusals: list[SpannerError] = []
-        for name, one in ROUTINES.items():
+        for name, routine in ROUTINES.items():
             self._connection.create_function(
                 name,
-                _guarded(one, self._refusals),
-                list(one.arguments),
-                one.result,
-                # Otherwise a routine could not give NULL for what is not NULL.
+                _guarded(routine, self._refusals),
+                list(routine.arguments),
+                routine.result,
+                # Otherwise a routine could not return NULL for an argument other than NULL.
                 null_handling=SPECIAL,
-                side_effects=one.is_volatile,
+                side_effects=routine.is_volatile,
             )
         for macro in _MACROS.split(";"):
             self._connection.execute(f"CREATE MACRO {macro}")
         for setting in _SETTINGS:
             self._connection.execute(setting)
 
-        # Also at exit: DuckDB complains loudly about connections that outlive the interpreter.
+        # Also at exit: DuckDB prints errors about connections that outlive the interpreter.
         self.close = weakref.finalize(self, self._connection.close)
 
     def run(
@@ -145,9 +145,9 @@ class Duck:
                 self._connection.unregister(name)
 
 
-def _guarded(one: Routine, refusals: list[SpannerError]) -> Callable[..., Any]:
-    """A routine whose refusals are remembered: DuckDB only passes their text on."""
-    function = one.function
+def _guarded(routine: Routine, refusals: list[SpannerError]) -> Callable[..., Any]:
+    """A routine whose errors are recorded: DuckDB only passes on their text."""
+    function = routine.function
 
     def call(*arguments: Any) -> Any:
         if None in arguments:
@@ -166,7 +166,7 @@ def _guarded(one: Routine, refusals: list[SpannerError]) -> Callable[..., Any]:
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # any function has one
         [
             inspect.Parameter(f"a{index}", inspect.Parameter.POSITIONAL_ONLY)
-            for index in range(len(one.arguments))
+            for index in range(len(routine.arguments))
         ]
     )
     return call
@@ -179,9 +179,9 @@ def _translated(error: duckdb.Error, refusals: Sequence[SpannerError]) -> Spanne
         if str(refusal) in text:
             return refusal
     for pattern, code, shown in _WORDS:
-        found = re.search(pattern, text)
-        if found is not None:
-            return SpannerError(code, found.expand(shown))
+        match = re.search(pattern, text)
+        if match is not None:
+            return SpannerError(code, match.expand(shown))
     first = text.split("\n", 1)[0].split(": ", 1)[-1]
     match error:
         case duckdb.ConversionException():

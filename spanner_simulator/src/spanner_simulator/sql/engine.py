@@ -1,7 +1,7 @@
 """Runs queries for one database: parse once, bind once per types, read, compute.
 
-An engine is used by one thread. Statements are cached by their text, plans by the types of their
-parameters for as long as the schema objects that they name stay the same.
+An engine is used by one thread.  Statements are cached by their text, plans by the types of their
+parameters, as long as the schema objects that they name stay the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["DmlResult", "Result", "SqlEngine", "Statement"]
 
 _STATEMENTS_MAX: Final = 2000
 _PLANS_MAX: Final = 32
-# What keeps a query from being cut into shares that are computed apart from each other.
+# Clauses with which a query cannot be cut into shares that are computed separately.
 _CLAUSES: Final = {
     "with_": "WITH",
     "distinct": "DISTINCT",
@@ -58,7 +58,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement; `parameters` are the names that it mentions, in lower case."""
+    """A parsed statement; `parameters` are the names in it, in lower case."""
 
     sql: str
     dialect: Dialect
@@ -74,7 +74,7 @@ class Statement:
 
 
 class SqlEngine:
-    """Runs the statements of one database. Raises `SpannerError` for what it refuses."""
+    """Runs the statements of one database.  Raises `SpannerError` for rejected ones."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -82,15 +82,15 @@ class SqlEngine:
 
     def prepare(self, sql: str) -> Statement:
         """Parse a query or a DML statement; INVALID_ARGUMENT or UNIMPLEMENTED for anything else."""
-        found = self._statements.get(sql)
-        if found is None:
+        statement = self._statements.get(sql)
+        if statement is None:
             dialect = self.database.catalogue.dialect
             syntax = parse_statement(sql, dialect)
-            found = Statement(sql, dialect, syntax.kind, syntax, _parameter_names(syntax))
+            statement = Statement(sql, dialect, syntax.kind, syntax, _parameter_names(syntax))
             if len(self._statements) >= _STATEMENTS_MAX:
                 del self._statements[next(iter(self._statements))]
-            self._statements[sql] = found
-        return found
+            self._statements[sql] = statement
+        return statement
 
     def query(
         self,
@@ -110,8 +110,8 @@ class SqlEngine:
             )
         plan: Plan = self._plan(statement, parameters)
         check_privileges(plan.reads, check_privilege)
-        at = ReadAt(self.database, transaction, read_us, now_us)
-        return Result(plan.columns, plan.run(open_duck, parameters, at))
+        read_at = ReadAt(self.database, transaction, read_us, now_us)
+        return Result(plan.columns, plan.run(open_duck, parameters, read_at))
 
     def dml(
         self,
@@ -126,16 +126,18 @@ class SqlEngine:
         if statement.kind != "dml":
             raise invalid_argument("The statement is not valid DML.")
         plan: DmlPlan = self._plan(statement, parameters)
-        at = ReadAt(self.database, transaction, None, now_us)
-        return plan.run(open_duck, parameters, at, transaction, check_privilege)
+        read_at = ReadAt(self.database, transaction, None, now_us)
+        return plan.run(open_duck, parameters, read_at, transaction, check_privilege)
 
     def parameter_types(
         self, statement: Statement, parameters: Mapping[str, Parameter]
     ) -> dict[str, ValueType]:
         """The types that parameters without a declared type have in this statement."""
-        given = _with_all(statement, parameters)
-        types: Mapping[str, ValueType] = self._plan(statement, given).types
-        return {name: kind for name, kind in types.items() if given[name].value_type is None}
+        all_parameters = _with_all(statement, parameters)
+        types: Mapping[str, ValueType] = self._plan(statement, all_parameters).types
+        return {
+            name: kind for name, kind in types.items() if all_parameters[name].value_type is None
+        }
 
     def columns(
         self, statement: Statement, parameters: Mapping[str, Parameter]
@@ -147,8 +149,8 @@ class SqlEngine:
     def check_partitionable(self, statement: Statement) -> None:
         """INVALID_ARGUMENT for a query that is more than a scan of one table.
 
-        The service asks that a distributed union be at the root of its plan: rows of one table,
-        filtered and projected one by one. Whatever looks at several rows at once is refused.
+        The service requires a distributed union at the root of its plan: rows of one table,
+        filtered and projected one by one.  Anything that combines several rows is rejected.
         """
         reason = _obstacle(statement.syntax.tree, FUNCTIONS[statement.dialect])
         if reason is not None:
@@ -158,7 +160,7 @@ class SqlEngine:
             )
 
     def _plan(self, statement: Statement, parameters: Mapping[str, Parameter]) -> Any:
-        """A plan for these types of parameters that still holds, made when there is none."""
+        """A valid plan for these types of parameters, created if there is none."""
         signature = tuple(
             (name, given.value_type or _shape(given.plain))
             for name in sorted(statement.parameters)
@@ -182,7 +184,7 @@ class SqlEngine:
 
 
 def _with_all(statement: Statement, parameters: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
-    """The parameters, NULL for those that are mentioned and not given."""
+    """The parameters, with NULL for those that are in the statement but not given."""
     return {name: Parameter(None) for name in statement.parameters} | dict(parameters)
 
 
@@ -199,7 +201,7 @@ def _bind(binding: Binding, syntax: Syntax) -> BoundQuery:
 
 
 def _shape(plain: Plain) -> object:
-    """What of an untyped parameter's value decides its type."""
+    """The part of an untyped parameter's value that determines its type."""
     if isinstance(plain, list):
         return ("list", *{_shape(item) for item in plain if item is not None})
     return type(plain)
@@ -227,6 +229,6 @@ def _obstacle(tree: exp.Expr, functions: Mapping[str, tuple[Signature, ...]]) ->
     if any(inner is not tree for inner in tree.find_all(exp.Query)):
         return "a subquery"
     for call in tree.find_all(exp.Anonymous):
-        if any(one.is_aggregate for one in functions.get(call.name.upper(), ())):
+        if any(signature.is_aggregate for signature in functions.get(call.name.upper(), ())):
             return "an aggregate function"
     return None

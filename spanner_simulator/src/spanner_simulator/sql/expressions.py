@@ -1,6 +1,6 @@
 """Defaults, generated columns and checks: the core's port for expressions, computed by DuckDB.
 
-Expressions are bound once per table; those that are mere constants never reach DuckDB.
+Expressions are bound once per table; constants are never passed to DuckDB.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _BoundExpression:
-    """`sql` None: always `constant`, or the time of the statement when `is_now`."""
+    """`sql` None: always `constant`, or with `is_now` the time of the statement."""
 
     sql: str | None
     scan: Scan
@@ -59,9 +59,9 @@ class DuckExpressions:
             return bound.constant
         parameters = {NOW: now_us * 1000} if bound.needs_now else {}
         types = {name: bound.scan.types[name] for name in bound.scan.used}
-        found = open_duck().run(bound.sql, parameters, {"raw1": (types, [row])})[0][0]
+        value = open_duck().run(bound.sql, parameters, {"raw1": (types, [row])})[0][0]
         convert = from_duck(result)
-        return found if convert is None or found is None else convert(found)
+        return value if convert is None or value is None else convert(value)
 
 
 def bind_over_row(expression: str, table: Table, dialect: Dialect) -> tuple[Binding, Bound, Scan]:

@@ -1,4 +1,4 @@
-"""One DuckDB connection per thread, made when a statement needs it first.
+"""One DuckDB connection per thread, created at the first statement that needs it.
 
 Nothing of a database stays in a connection after a statement, so all databases of a thread share
 it; and a simulator whose queries never need DuckDB does not wait for it to load.

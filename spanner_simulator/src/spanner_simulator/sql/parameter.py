@@ -1,4 +1,4 @@
-"""A parameter of a statement, as the caller gives it."""
+"""A parameter of a statement, as passed by the caller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter; without a type it takes that of what it is compared with or put into."""
+    """A query parameter; without a type it gets the type of its context."""
 
     plain: Plain
     value_type: ValueType | None = None

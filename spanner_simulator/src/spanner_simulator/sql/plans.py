@@ -1,6 +1,6 @@
-"""A bound query made ready to run: DuckDB's text, its scans, the types of its parameters.
+"""A bound query ready to run: DuckDB's text, its scans, the types of its parameters.
 
-A plan holds as long as the catalogue has the very objects that it was bound to.
+A plan is valid as long as the catalogue has the same objects that it was bound to.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class ReadAt:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to run one query. `reads` are the tables for which SELECT is needed.
+    """How to run one query; `reads` are the tables for which SELECT is needed.
 
-    `names` are the parameters of the text, which DuckDB wants all of, and no other.
+    `names` are the parameters of the text: DuckDB requires exactly these.
     """
 
     sql: str
@@ -57,9 +57,9 @@ class Plan:
     lookup: Lookup | None
 
     def holds(self, catalogue: Catalogue) -> bool:
-        """Whether the catalogue still has what this was bound to."""
+        """Whether the catalogue still has the objects that this was bound to."""
         return all(
-            getattr(catalogue, kind).get(key) is found for kind, key, found in self.dependencies
+            getattr(catalogue, kind).get(key) is version for kind, key, version in self.dependencies
         )
 
     def run(
@@ -70,9 +70,9 @@ class Plan:
         *,
         given: Sequence[Mapping[str, Value]] | None = None,
     ) -> list[list[Value]]:
-        """Read the rows that are needed and compute the result. Raises `SpannerError`.
+        """Read the necessary rows and compute the result.  Raises `SpannerError`.
 
-        With `given` those are the rows of the first scan, which is not read.
+        `given` replaces the rows of the first scan, which is then not read.
         """
         values = {
             name: decode_parameter(name, parameters[name].plain, kind)
@@ -127,7 +127,7 @@ def _converted(
 
 
 def make_plan(binding: Binding, query: BoundQuery) -> Plan:
-    """What the engine runs for a bound query."""
+    """The plan for a bound query."""
     types = {name: kind for name, kind in binding.types.items() if name in binding.used_parameters}
     for name in sorted(binding.used_parameters - types.keys()):
         untyped = binding.settled(binding.parameter(name))
@@ -148,8 +148,8 @@ def make_plan(binding: Binding, query: BoundQuery) -> Plan:
 
 
 def names_in(sql: str) -> frozenset[str]:
-    """The parameters that a text for DuckDB asks for, which a string may only seem to."""
-    return frozenset(found[1] for found in _NAME.finditer(sql) if found[1])
+    """The parameters in a text for DuckDB, except those inside strings."""
+    return frozenset(match[1] for match in _NAME.finditer(sql) if match[1])
 
 
 def scan_sql(scan: Scan) -> str:
@@ -179,26 +179,26 @@ def _fetch(
     plan = key_plan(scan, scan.table, value_of)
     rows: list[Mapping[str, Value]] = []
     for where in plan.ranges:
-        found = at.database.scan(
+        entries = at.database.scan(
             scan.table,
             where,
             transaction=at.transaction,
             read_us=at.read_us,
             columns=list(scan.used),
         )
-        rows.extend(row for _, row in found)
+        rows.extend(row for _, row in entries)
     return rows, plan.is_exact
 
 
 def _read_as(value: Value, kind: ValueType) -> Value:
-    """A constant as its column's type; it has that type already but for integers as floats."""
+    """A constant as its column's type, which differs only for integers as floats."""
     if kind.code in ("FLOAT64", "FLOAT32") and isinstance(value, int):
         return float(value)
     return value
 
 
 def decode_parameter(name: str, plain: Plain, kind: ValueType) -> Value:
-    """A parameter's value. INVALID_ARGUMENT when it is none of its type."""
+    """A parameter's value; INVALID_ARGUMENT if it does not have its type."""
     try:
         return decode(kind, plain, where=name)
     except SpannerError as error:
@@ -210,7 +210,7 @@ def decode_parameter(name: str, plain: Plain, kind: ValueType) -> Value:
 def check_privileges(
     reads: Iterable[str], check: Callable[[str, str], None] | None, privilege: str = "SELECT"
 ) -> None:
-    """Ask the caller about each table."""
+    """Call the caller's check for each table."""
     if check is not None:
         for table in sorted(reads):
             check(table, privilege)

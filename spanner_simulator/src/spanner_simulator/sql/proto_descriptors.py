@@ -1,7 +1,7 @@
 """Messages and enums of a FileDescriptorSet, as types of columns.
 
-Spanner's UpdateDatabaseDdlRequest.proto_descriptors has one. Only names are taken from it, and the
-numbers of enums: the simulator stores messages without looking into them.
+Spanner's UpdateDatabaseDdlRequest.proto_descriptors contains one.  Only names and the numbers of
+enums are used: the simulator stores messages without parsing them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def read_descriptors(serialised: bytes) -> ProtoFiles:
-    """All types and files of a set. INVALID_ARGUMENT for other bytes."""
+    """All types and files of a set; INVALID_ARGUMENT for other bytes."""
     try:
         read = FileDescriptorSet.FromString(serialised)
     except DecodeError as error:
         raise invalid_argument("Could not parse contents of proto_descriptor_file") from error
     return ProtoFiles(
-        dict(found for file in read.file for found in _types_of(file)),
+        dict(typed for file in read.file for typed in _types_of(file)),
         {file.name: FileDescriptorSet(file=[file]).SerializeToString() for file in read.file},
     )
 
@@ -56,5 +56,5 @@ def _message(scope: str, message: DescriptorProto) -> Iterator[tuple[str, ValueT
 
 def _enum(scope: str, enum: EnumDescriptorProto) -> tuple[str, ValueType]:
     name = scope + enum.name
-    members = tuple((one.name, one.number) for one in enum.value)
+    members = tuple((member.name, member.number) for member in enum.value)
     return name, ValueType("ENUM", proto_name=name, members=members)

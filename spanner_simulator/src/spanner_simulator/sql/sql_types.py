@@ -1,6 +1,6 @@
-"""Spanner's types as the binder handles them, and the DuckDB type that carries each.
+"""Spanner's types in the binder, and the DuckDB type that carries each.
 
-A carrier never loses anything: a TIMESTAMP travels as HUGEINT nanoseconds, a PG_NUMERIC, which
+A carrier loses no information: a TIMESTAMP is carried as HUGEINT nanoseconds, a PG_NUMERIC, which
 keeps its scale, as text, JSON as its normalised text.
 """
 
@@ -54,7 +54,7 @@ def array_of(element: ValueType) -> ValueType:
 
 
 def field_key(index: int) -> str:
-    """What the field of a STRUCT is called in DuckDB; Spanner's names may be empty or repeated."""
+    """The name of a STRUCT's field in DuckDB; Spanner's names may be empty or repeated."""
     return f"f{index}"
 
 
@@ -73,31 +73,31 @@ def carrier(value_type: ValueType) -> str:
     return _CARRIERS[value_type.code]
 
 
-def is_same(one: ValueType, other: ValueType) -> bool:
-    """Whether two types are one, lengths left aside."""
-    if one.element is not None and other.element is not None:
-        return is_same(one.element, other.element)
-    if one.code == "STRUCT" and other.code == "STRUCT":
-        return len(one.fields) == len(other.fields) and all(
-            is_same(mine, theirs)
-            for (_, mine), (_, theirs) in zip(one.fields, other.fields, strict=True)
+def is_same(left: ValueType, right: ValueType) -> bool:
+    """Whether two types are equal, apart from lengths."""
+    if left.element is not None and right.element is not None:
+        return is_same(left.element, right.element)
+    if left.code == "STRUCT" and right.code == "STRUCT":
+        return len(left.fields) == len(right.fields) and all(
+            is_same(left_type, right_type)
+            for (_, left_type), (_, right_type) in zip(left.fields, right.fields, strict=True)
         )
-    return (one.code, one.annotation, one.proto_name) == (
-        other.code,
-        other.annotation,
-        other.proto_name,
+    return (left.code, left.annotation, left.proto_name) == (
+        right.code,
+        right.annotation,
+        right.proto_name,
     )
 
 
 def unsized(value_type: ValueType) -> ValueType:
-    """The type without lengths: it is the column that has a limit, not what is given for it."""
+    """The type without lengths: only the column has a limit, not a value for it."""
     if value_type.element is not None:
         return replace(value_type, element=unsized(value_type.element), vector_length=None)
     return value_type if value_type.length is None else replace(value_type, length=None)
 
 
 def is_floating(value_type: ValueType) -> bool:
-    """Whether NaN and infinities are among its values."""
+    """Whether its values include NaN and infinities."""
     return value_type.code in ("FLOAT32", "FLOAT64")
 
 
@@ -106,19 +106,19 @@ def is_numeric(value_type: ValueType) -> bool:
     return value_type.code in ("INT64", "FLOAT32", "FLOAT64", "NUMERIC")
 
 
-def supertype(one: ValueType, other: ValueType) -> ValueType | None:
-    """The smallest type to which both convert without being asked; None when there is none."""
-    if is_same(one, other):
-        return one
-    if not (is_numeric(one) and is_numeric(other)):
+def supertype(left: ValueType, right: ValueType) -> ValueType | None:
+    """The smallest type to which both convert implicitly; None if there is none."""
+    if is_same(left, right):
+        return left
+    if not (is_numeric(left) and is_numeric(right)):
         return None
-    if is_floating(one) or is_floating(other):
+    if is_floating(left) or is_floating(right):
         return FLOAT64
-    return one if one.code == "NUMERIC" else other
+    return left if left.code == "NUMERIC" else right
 
 
 def type_name(value_type: ValueType, dialect: Dialect) -> str:
-    """How error messages call a type: without lengths."""
+    """The name of a type in error messages: without lengths."""
     if dialect == "POSTGRESQL":
         if value_type.element is not None:
             return f"{type_name(value_type.element, dialect)}[]"
@@ -159,7 +159,7 @@ def to_duck(value_type: ValueType, value: Value) -> Any:
 
 @lru_cache(maxsize=512)
 def from_duck(value_type: ValueType) -> Callable[[Any], Value] | None:
-    """What turns a result that is not NULL into a value; None when it is one already."""
+    """A function from a result other than NULL to a value; None if no conversion is needed."""
     if value_type.element is not None:
         inner = from_duck(value_type.element)
         if inner is None:

@@ -1,8 +1,8 @@
-"""A statement's text, made ready for the parser: literals and hints taken out, positions kept.
+"""A statement's text prepared for the parser: literals and hints removed, positions kept.
 
-The parser sees every string literal as `'~N'`; what N stands for is decoded here by Spanner's own
-rules (`tokens`). Hints become blanks. Any position that the
-parser reports is led back to the text as written, for messages that end in `[at 1:15]`.
+The parser sees every string literal as `'~N'`; literal N is decoded here by Spanner's own rules
+(`tokens`).  Hints become blanks.  Any position that the parser reports is mapped back to the text
+as written, for messages that end in `[at 1:15]`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HINT_ENTRY = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9.]*)\s*=\s*([^,]+?)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """One `name=value`; `after` is where, in the text for the parser, the hinted name ends."""
+    """One `name=value`; `after` is the end of the hinted name in the text for the parser."""
 
     name: str
     value: str
@@ -36,7 +36,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class StatementText:
-    """`parsed` is for the parser; `literals` are what its `'~N'` stand for."""
+    """`parsed` is for the parser; `literals` are the values of its `'~N'`."""
 
     written: str
     parsed: str
@@ -45,7 +45,7 @@ class StatementText:
     _shifts: tuple[tuple[int, int], ...] = field(repr=False)
 
     def written_position(self, parsed_position: int) -> int:
-        """Where in the text as written something stands."""
+        """The position in the text as written."""
         index = bisect.bisect_right(self._shifts, (parsed_position, 10**9)) - 1
         return parsed_position + (self._shifts[index][1] if index >= 0 else 0)
 
@@ -56,34 +56,37 @@ class StatementText:
         return _located(self.written, message, self.written_position(parsed_position))
 
     def error(self, message: str, parsed_position: int | None = None) -> SpannerError:
-        """INVALID_ARGUMENT with the place, where it is known."""
+        """INVALID_ARGUMENT with the position, if it is known."""
         return invalid_argument(self.located(message, parsed_position))
 
 
 def read_statement_text(sql: str, dialect: Dialect) -> StatementText:
-    """Take a statement's literals and hints out. Raises `SpannerError` for an open literal."""
+    """Remove a statement's literals and hints.  Raises `SpannerError` for an unclosed literal."""
     pieces: list[str] = []
     literals: list[str | bytes] = []
     hints: list[Hint] = []
     shifts: list[tuple[int, int]] = []
-    at = size = 0
+    position = size = 0
 
     def put(text: str, *, source_length: int) -> None:
         nonlocal size
         pieces.append(text)
         size += len(text)
         if len(text) != source_length:
-            shifts.append((size, at + source_length - size))
+            shifts.append((size, position + source_length - size))
 
     tokens = scan(sql, dialect)
     for index, token in enumerate(tokens):
-        if token.at < at:  # inside of a hint
+        if token.at < position:  # inside of a hint
             continue
-        length = token.until - at
+        length = token.until - position
         if token.kind == "comment":
             put(" " * length, source_length=length)
         elif (opened := _opened_hint(tokens, index)) is not None:
-            length = _read_hint(sql, at, opened, dialect, before="".join(pieces), hints=hints) - at
+            length = (
+                _read_hint(sql, position, opened, dialect, before="".join(pieces), hints=hints)
+                - position
+            )
             put(" " * length, source_length=length)
         elif token.kind in ("text", "bytes"):
             literal = _decode_literal(sql, token, dialect)
@@ -91,15 +94,15 @@ def read_statement_text(sql: str, dialect: Dialect) -> StatementText:
             literals.append(literal)
             put(f"{prefix}'~{len(literals) - 1}'".ljust(length), source_length=length)
         elif token.kind == "open":
-            raise _syntax_error(sql, "Unclosed string literal", at)
+            raise _syntax_error(sql, "Unclosed string literal", position)
         else:
             put(token.text, source_length=length)
-        at += length
+        position += length
     return StatementText(sql, "".join(pieces), tuple(literals), tuple(hints), tuple(shifts))
 
 
-def _syntax_error(sql: str, message: str, at: int) -> SpannerError:
-    return invalid_argument(_located(sql, f"Syntax error: {message}", at))
+def _syntax_error(sql: str, message: str, position: int) -> SpannerError:
+    return invalid_argument(_located(sql, f"Syntax error: {message}", position))
 
 
 def _opened_hint(tokens: Sequence[Token], index: int) -> int | None:
@@ -108,25 +111,28 @@ def _opened_hint(tokens: Sequence[Token], index: int) -> int | None:
     if token.kind == "hint":
         return token.at + len("/*@")
     if token.is_symbol("@"):
-        following = next((one for one in tokens[index + 1 :] if one.kind != "blank"), None)
+        following = next(
+            (later_token for later_token in tokens[index + 1 :] if later_token.kind != "blank"),
+            None,
+        )
         if following is not None and following.is_symbol("{"):
             return following.until
     return None
 
 
 def _read_hint(
-    sql: str, at: int, opened: int, dialect: Dialect, *, before: str, hints: list[Hint]
+    sql: str, position: int, opened: int, dialect: Dialect, *, before: str, hints: list[Hint]
 ) -> int:
-    """Add the entries of the hint at `at`, which begin at `opened`; where the hint ends."""
+    """Add the entries of the hint at `position`, which begin at `opened`; return its end."""
     closing = "}" if dialect == "GOOGLE_STANDARD_SQL" else "*/"
     end = sql.find(closing, opened)
     if end < 0:
-        raise _syntax_error(sql, "Unclosed hint", at)
+        raise _syntax_error(sql, "Unclosed hint", position)
     after = len(before.rstrip()) if before.strip() else 0
     for entry in sql[opened:end].split(","):
         read = _HINT_ENTRY.fullmatch(entry)
         if read is None:
-            raise _syntax_error(sql, f"Malformed hint {entry.strip()!r}", at)
+            raise _syntax_error(sql, f"Malformed hint {entry.strip()!r}", position)
         hints.append(Hint(read.group(1).lower(), read.group(2).strip("`'\""), after))
     return end + len(closing)
 

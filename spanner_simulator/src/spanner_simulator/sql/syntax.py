@@ -1,8 +1,8 @@
 """One statement as a sqlglot tree, in Spanner's reading of each dialect.
 
-sqlglot's own tables of functions are emptied: every call arrives as it was written, so that the
-binder alone decides what exists and what it means. What sqlglot does not know of Spanner's DML
-(INSERT OR UPDATE, INSERT OR IGNORE, THEN RETURN) is split off before.
+sqlglot's own tables of functions are emptied: every call is parsed as written, so that the binder
+alone decides which exist and what they mean.  Parts of Spanner's DML that sqlglot does not know
+(INSERT OR UPDATE, INSERT OR IGNORE, THEN RETURN) are split off before.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _GoogleSql(BigQuery):
 
 
 class _PostgreSql(Postgres):
-    # Arrays begin at 1, which the binder knows; sqlglot shifts literals and nothing else.
+    # Arrays begin at 1, which the binder handles; sqlglot shifts only literals.
     INDEX_OFFSET = 0
 
     class Parser(PostgresParser):
@@ -92,10 +92,10 @@ def parse_statement(sql: str, dialect: Dialect) -> Syntax:
     conflict: Conflict = "error"
     returning: tuple[Node, ...] = ()
     if dialect == "GOOGLE_STANDARD_SQL":
-        found = _INSERT_OR.match(parsed)
-        if found is not None:
-            conflict = "ignore" if found.group(2).upper() == "IGNORE" else "update"
-            start, end = found.span(1)
+        match = _INSERT_OR.match(parsed)
+        if match is not None:
+            conflict = "ignore" if match.group(2).upper() == "IGNORE" else "update"
+            start, end = match.span(1)
             parsed = parsed[:start] + " " * (end - start) + parsed[end:]
         then_return = _THEN_RETURN.search(parsed)
         if then_return is not None:
@@ -122,7 +122,7 @@ def parse_expression(sql: str, dialect: Dialect) -> Syntax:
 
 @contextmanager
 def bounded_depth() -> Iterator[None]:
-    """UNIMPLEMENTED where a statement is nested more deeply than the interpreter can follow."""
+    """UNIMPLEMENTED if a statement is nested too deeply for the interpreter."""
     try:
         yield
     except RecursionError:
@@ -130,8 +130,8 @@ def bounded_depth() -> Iterator[None]:
 
 
 def position(node: Node) -> int | None:
-    """Where a tree begins in the text for the parser; None when sqlglot does not know."""
-    starts = [one.meta["start"] for one in node.walk() if "start" in one.meta]
+    """The start of a tree in the text for the parser; None if sqlglot does not know it."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
     return min(starts, default=None)
 
 
@@ -151,8 +151,8 @@ def _parse(text: StatementText, parsed: str, dialect: Dialect) -> Node:
     try:
         with bounded_depth():
             reader = _PostgreSql() if dialect == "POSTGRESQL" else _GoogleSql()
-            found = reader.parse(parsed)
-        trees = [one for one in found if one is not None]
+            parsed_trees = reader.parse(parsed)
+        trees = [tree for tree in parsed_trees if tree is not None]
     except (ParseError, TokenError) as error:
         raise _syntax_error(text, parsed, error, dialect) from None
     if not trees:
@@ -163,7 +163,7 @@ def _parse(text: StatementText, parsed: str, dialect: Dialect) -> Node:
 
 
 def _check_first_word(text: StatementText, parsed: str, dialect: Dialect) -> None:
-    """Refuse what is no query and no DML, before sqlglot takes it for a command of its own."""
+    """Reject other statements than queries and DML, before sqlglot parses them as commands."""
     word = re.split(r"[\s(]", parsed.lstrip("( \t\r\n"), maxsplit=1)[0]
     if word.upper() in _FIRST_WORDS:
         return

@@ -28,7 +28,7 @@ _MODS_PER_RECORD_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What is the same for all records of a transaction."""
+    """The fields that all records of a transaction share."""
 
     commit_timestamp_us: int
     server_transaction_id: str
@@ -68,7 +68,7 @@ class _Draft:
 @lru_cache(maxsize=4096)
 def column_types(table: Table, columns: tuple[str, ...]) -> tuple[ColumnType, ...]:
     """Types of the key columns and these others, in ordinal order; the same object each time."""
-    wanted = set(columns).union(table.key_names)
+    captured = set(columns).union(table.key_names)
     return tuple(
         ColumnType(
             column.name,
@@ -77,7 +77,7 @@ def column_types(table: Table, columns: tuple[str, ...]) -> tuple[ColumnType, ..
             table.ordinal_of[column.name],
         )
         for column in table.columns
-        if column.name in wanted
+        if column.name in captured
     )
 
 
@@ -89,7 +89,7 @@ def assemble(
     *,
     order: int = 0,
 ) -> Assembled:
-    """All records that a stream gets from one transaction; none when it watches nothing of it.
+    """All records of one transaction for a stream; none if the stream watches none of its changes.
 
     `order` begins the record sequences of mutable key ranges.
     """
@@ -144,7 +144,7 @@ def _assemble_one(
     facts: CommitFacts,
     order: int,
 ) -> Assembled:
-    """The same for a transaction with one change, as most are: no grouping, nothing to count."""
+    """The same for a transaction with one change, as most have: no grouping, and no counts."""
     capture = stream.capture_type
     columns = _listed_columns(stream, change, capture)
     if columns is None or not is_captured(stream, change, facts):
@@ -179,7 +179,7 @@ def _decimal(number: int) -> str:
 
 
 def is_captured(stream: ChangeStream, change: RowChange, facts: CommitFacts) -> bool:
-    """Whether the stream's exclusions let changes of this kind through."""
+    """Whether the stream's exclusions admit changes of this kind."""
     if change.mod_type in stream.excluded_mod_types:
         return False
     is_ttl = facts.is_system_transaction and change.mod_type == "DELETE"
@@ -189,7 +189,7 @@ def is_captured(stream: ChangeStream, change: RowChange, facts: CommitFacts) -> 
 def _listed_columns(
     stream: ChangeStream, change: RowChange, capture: CaptureType
 ) -> tuple[str, ...] | None:
-    """Non-key columns that column_types lists; None when the change gives no record."""
+    """Non-key columns in column_types; None if the change gives no record."""
     tracked = stream.tracked_columns(change.table)
     if tracked is None:
         return None

@@ -1,7 +1,7 @@
-"""A read function's call, taken apart: which function, which arguments, and whether nothing else.
+"""The parsed call of a read function: its name, its arguments, and whether the statement has more.
 
 Knows the words of both dialects as far as such a call needs them, but no catalogue and no values.
-Other statements are only looked at far enough to tell that they call no read function.
+Other statements are only read far enough to find that they call no read function.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LiteralValue:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Anything else, which no argument may be."""
+    """Any other argument, which is not allowed."""
 
 
 Argument: TypeAlias = Parameter | LiteralValue | Expression
@@ -52,7 +52,7 @@ Argument: TypeAlias = Parameter | LiteralValue | Expression
 class CallSyntax:
     """A statement that calls a read function, whether or not the function exists.
 
-    `function` is the name as the dialect folds it, `at` where it stands. `columns` are the words
+    `function` is the name as the dialect folds it, `at` its position.  `columns` are the words
     between SELECT and FROM. `is_alone`: the statement is one SELECT with nothing but the call.
     """
 
@@ -121,7 +121,7 @@ class _Reader:
     def read(self, source: int, name: int, function: str, schema: str | None) -> CallSyntax:
         columns = tuple(self._words[1:source])
         is_alone = self._words[0].is_keyword("SELECT") and self._words[source].is_keyword("FROM")
-        is_alone = is_alone and not any(one.is_keyword("SELECT", "FROM") for one in columns)
+        is_alone = is_alone and not any(token.is_keyword("SELECT", "FROM") for token in columns)
         self._at = name + 2
         positional, named = self._arguments(function)
         is_alone = is_alone and self._is_end()
@@ -169,7 +169,7 @@ class _Reader:
                 )
 
     def _argument(self) -> Argument:
-        """One argument, up to the comma or bracket that ends it."""
+        """One argument, up to the comma or bracket after it."""
         words: list[Token] = []
         depth = 0
         while True:

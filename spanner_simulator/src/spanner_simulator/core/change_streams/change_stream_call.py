@@ -1,7 +1,7 @@
-"""The one query that reads a change stream: recognised, bound to its stream, and checked in order.
+"""The query that reads a change stream: recognised, bound to its stream, and checked in order.
 
 The order of the checks is the service's: function, shape, arguments (start, end, heartbeat,
-read_options), then the transaction (the server's matter), then token and stream partition.
+read_options), then the transaction (checked by the server), then token and stream partition.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class CallArguments:
 def is_change_stream_query(sql: str, dialect: Dialect | None = None) -> bool:
     """Whether a statement calls a read function, known or not; None: in either dialect."""
     dialects: tuple[Dialect, ...] = ("GOOGLE_STANDARD_SQL", "POSTGRESQL")
-    for one in dialects if dialect is None else (dialect,):
+    for candidate in dialects if dialect is None else (dialect,):
         try:
-            if find_call(sql, one) is not None:
+            if find_call(sql, candidate) is not None:
                 return True
         except SpannerError:
             return True
@@ -145,17 +145,19 @@ def _check_privileges(catalogue: Catalogue, role: str, stream: ChangeStream, fun
 def _by_name(sql: str, syntax: CallSyntax, function: str) -> dict[str, Argument]:
     arguments = dict(zip(ARGUMENT_NAMES, syntax.positional, strict=False))
     seen: set[str] = set()
-    for written, at, argument in syntax.named:
+    for written, position, argument in syntax.named:
         name = written.lower()
         if name not in ARGUMENT_NAMES:
             raise located(
                 f"Named argument {written} not found in signature for call to function {function}",
                 sql,
-                at,
+                position,
             )
         if name in seen:
             raise located(
-                f"Duplicate named argument {written} found in call to function {function}", sql, at
+                f"Duplicate named argument {written} found in call to function {function}",
+                sql,
+                position,
             )
         if name in arguments:
             index = ARGUMENT_NAMES.index(name) + 1
@@ -163,7 +165,7 @@ def _by_name(sql: str, syntax: CallSyntax, function: str) -> dict[str, Argument]
                 f"Named argument `{name}` duplicates positional argument {index}, which also "
                 f"provides `{name}`",
                 sql,
-                at,
+                position,
             )
         seen.add(name)
         arguments[name] = argument
@@ -224,40 +226,45 @@ def _check_types(
     types: Mapping[str, str],
     dialect: Dialect,
 ) -> None:
-    """Refuse wrong types, then expressions, then what would need a conversion."""
-    found = [
-        _type_of(arguments[name], types, wanted) if name in arguments else wanted
-        for name, wanted in zip(ARGUMENT_NAMES, _TYPES, strict=True)
+    """Reject wrong types, then expressions, then arguments that would need a conversion."""
+    types_given = [
+        _type_of(arguments[name], types, expected) if name in arguments else expected
+        for name, expected in zip(ARGUMENT_NAMES, _TYPES, strict=True)
     ]
     extra = syntax.positional[len(_TYPES) :]
-    found += [_type_of(one, types, "STRING") for one in extra]
-    found = [
-        wanted if one == "NULL" else one
-        for one, wanted in zip(found, [*_TYPES, *("NULL",) * len(extra)], strict=True)
+    types_given += [_type_of(kind, types, "STRING") for kind in extra]
+    types_given = [
+        expected if kind == "NULL" else kind
+        for kind, expected in zip(types_given, [*_TYPES, *("NULL",) * len(extra)], strict=True)
     ]
     fits = all(
-        one == wanted or (one == "STRING" and (wanted == "TIMESTAMP" or dialect == "POSTGRESQL"))
-        for one, wanted in zip(found, _TYPES, strict=False)
+        kind == expected
+        or (kind == "STRING" and (expected == "TIMESTAMP" or dialect == "POSTGRESQL"))
+        for kind, expected in zip(types_given, _TYPES, strict=False)
     )
     if (extra or not fits) and dialect == "POSTGRESQL":
         raise _not_found(sql, syntax, dialect)
     if extra or not fits:
         raise located(
-            f"No matching signature for {function} for argument types: {', '.join(found)}. "
-            f"Supported signature: {function}({', '.join(f'[{one}]' for one in _TYPES)})",
+            f"No matching signature for {function} for argument types: {', '.join(types_given)}. "
+            f"Supported signature: {function}({', '.join(f'[{kind}]' for kind in _TYPES)})",
             sql,
             syntax.at,
         )
-    for index, (name, wanted) in enumerate(zip(ARGUMENT_NAMES, _TYPES, strict=True)):
+    for index, (name, expected) in enumerate(zip(ARGUMENT_NAMES, _TYPES, strict=True)):
         argument = arguments.get(name)
         if isinstance(argument, Expression) or (
-            isinstance(argument, Parameter) and types.get(argument.name, wanted) != wanted
+            isinstance(argument, Parameter) and types.get(argument.name, expected) != expected
         ):
             raise invalid_argument(
                 f"Invalid argument of change stream TVF {function}. Argument {index} is not a "
                 "literal or parameter. Implicit type conversions are not supported."
             )
-        if wanted == "TIMESTAMP" and isinstance(argument, LiteralValue) and argument.kind == "text":
+        if (
+            expected == "TIMESTAMP"
+            and isinstance(argument, LiteralValue)
+            and argument.kind == "text"
+        ):
             _check_timestamp_literal(sql, syntax, str(argument.text))
 
 
@@ -282,8 +289,8 @@ def resolve(
 ) -> CallArguments:
     """Bind parameters (by lower-case name) and check start, end, heartbeat and read_options.
 
-    A resumed query may have begun before the retention period: what counts is what it still needs.
-    That is everything where it asks which stream partitions there were. `kept_since_us` is as in
+    A resumed query may have begun before the retention period: only the remaining part has to be
+    within it.  For a query of the stream partitions that is all of it.  `kept_since_us` is as in
     `check_start`.
     """
     values = {name: _value(call.arguments.get(name), parameters) for name in ARGUMENT_NAMES}
@@ -328,7 +335,7 @@ def check_start(
 ) -> None:
     """OUT_OF_RANGE unless a query may start then.
 
-    `kept_since_us` is what a retention period that was shorter once has left.
+    `kept_since_us` is the earliest time that a shorter former retention period has left.
     """
     earliest_us = max(now_us - stream.retention_us, stream.created_us, kept_since_us)
     if start_ns < earliest_us * 1000:
@@ -373,22 +380,24 @@ def _heartbeat_ms(plain: Plain) -> int:
 def check_partition(
     stream: ChangeStream, partitions: StreamPartitions, token: str, *, start_ns: int, now_us: int
 ) -> StreamPartition:
-    """The stream partition of a token, if the query may start in its life."""
-    found = partitions.by_token.get(token)
-    if found is None:
+    """The stream partition of a token, if the query may start in its lifetime."""
+    partition = partitions.by_token.get(token)
+    if partition is None:
         if token in partitions.expired_tokens:
             raise no_longer_valid()
         raise invalid_argument(
             "Specified partition_token is invalid, as it does not belong to the Change Stream "
             f"associated with the TVF. Received partition_token: {token}."
         )
-    if found.end_us is not None and found.end_us < now_us - stream.retention_us:
+    if partition.end_us is not None and partition.end_us < now_us - stream.retention_us:
         raise no_longer_valid()
-    latest_ns = now_us * 1000 + _FUTURE_MAX_NS if found.end_us is None else found.end_us * 1000
-    if not found.start_us * 1000 <= start_ns <= latest_ns:
+    latest_ns = (
+        now_us * 1000 + _FUTURE_MAX_NS if partition.end_us is None else partition.end_us * 1000
+    )
+    if not partition.start_us * 1000 <= start_ns <= latest_ns:
         raise out_of_range(
             "Specified start_timestamp is invalid for the partition. Please specify a "
-            f"start_timestamp within {time_text(found.start_us * 1000)} and "
+            f"start_timestamp within {time_text(partition.start_us * 1000)} and "
             f"{time_text(latest_ns)}. Received start_timestamp: {time_text(start_ns)}."
         )
-    return found
+    return partition

@@ -1,9 +1,9 @@
-"""The change streams of one database: what each has, what commits add, how stream partitions turn.
+"""The change streams of one database: their state, the records of commits, and partition changes.
 
-The catalogue holds the definitions; this holds everything that a definition does not say. It
-follows the catalogue, takes the changes of each commit, and splits, merges and moves on command.
-`listener` is called after each commit, turn and schema change with the tokens of the stream
-partitions that have new records.
+The catalogue holds the definitions; this module holds all other state.  It follows the catalogue,
+adds the changes of each commit, and splits, merges and moves on command.  `listener` is called
+after each commit, turn and schema change with the tokens of the stream partitions that have new
+records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spanner_simulator.errors import invalid_argument
 
 @dataclass(slots=True)
 class StreamState:
-    """What a change stream has besides its definition, which lives in the catalogue."""
+    """The state of a change stream besides its definition, which is in the catalogue."""
 
     name: str
     partitions: StreamPartitions
@@ -45,7 +45,7 @@ class StreamState:
 
 
 class ChangeStreams:
-    """The state of all change streams. Raises `SpannerError` for what cannot be done."""
+    """The state of all change streams.  Raises `SpannerError` for rejected operations."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class ChangeStreams:
     def follow_schema(
         self, rows: Mapping[str, TableRows], *, at_us: int, initial_count: int
     ) -> None:
-        """Start what the catalogue has gained and end what it has lost.
+        """Start new change streams of the catalogue and end removed ones.
 
-        A new change stream gets `initial_count` stream partitions, if its keys allow. The listener
+        A new change stream gets `initial_count` stream partitions, if its keys allow.  The listener
         is called for every schema change, because each has a timestamp.
         """
         ended: list[str] = []
@@ -106,9 +106,9 @@ class ChangeStreams:
     def publish(
         self, changes: Sequence[RowChange], facts: CommitFacts, *, is_excluded: bool
     ) -> None:
-        """Give every change stream its records of one committed transaction.
+        """Add the records of one committed transaction to every change stream.
 
-        The listener is called for every commit, also for those that no change stream watches.
+        The listener is called for every commit, also for commits that no change stream watches.
         """
         news: list[str] = []
         self._order += 1
@@ -136,18 +136,18 @@ class ChangeStreams:
         table: str | None = None,
         key: list[Plain] | None = None,
     ) -> list[StreamPartition]:
-        """Split the one with a token, or the one that holds a table's key, or the busiest one."""
+        """Split the stream partition with a token, or of a table's key, or the busiest one."""
         partitions = self.state(stream).partitions
         if (key is None) != (table is None) or (table is not None and token):
             raise invalid_argument("A split takes a token, or a table and a key, or neither.")
         if table is not None:
-            at = whole_key(self._catalogue.table(table), key or [])
-            parent = partitions.locate(at)
+            boundary = whole_key(self._catalogue.table(table), key or [])
+            parent = partitions.locate(boundary)
         else:
             parent = partitions.find_live(token) if token else split_candidate(partitions.live)
-            at = split_key(parent)
+            boundary = split_key(parent)
         at_us = self._turn([parent], now_us)
-        children = partitions.split(parent, at, at_us=at_us, order=self._order + 1)
+        children = partitions.split(parent, boundary, at_us=at_us, order=self._order + 1)
         self._announce([parent], at_us)
         where: dict[str, Plain] = {"token": parent.token}
         if table is not None:
@@ -172,16 +172,16 @@ class ChangeStreams:
         return children
 
     def move(self, stream: str, *, now_us: int, token: str | None = None) -> list[StreamPartition]:
-        """Move the one with a token, or the busiest one.
+        """Move the stream partition with a token, or the busiest one.
 
-        Immutable: its keys go to a child. Mutable: the upper half of its keys goes to the least
+        Immutable: its keys go to a child.  Mutable: the upper half of its keys goes to the least
         busy other one, if there is one.
         """
         partitions = self.state(stream).partitions
         parent = partitions.find_live(token) if token else split_candidate(partitions.live)
-        others = [one for one in partitions.live if one is not parent]
-        if partitions.is_mutable and others and parent.ranges:
-            quiet = min(others, key=lambda one: len(set(one.recent_keys)))
+        siblings = [sibling for sibling in partitions.live if sibling is not parent]
+        if partitions.is_mutable and siblings and parent.ranges:
+            quiet = min(siblings, key=lambda sibling: len(set(sibling.recent_keys)))
             keys = KeyRange(split_key(parent), None)
             at_us = self._move_keys(partitions, parent, quiet, keys, now_us)
             children = [quiet]
@@ -203,29 +203,34 @@ class ChangeStreams:
         first_key: Sequence[Plain] | None = None,
         last_key: Sequence[Plain] | None = None,
     ) -> list[StreamPartition]:
-        """Mutable key ranges: give keys of one living stream partition to another one.
+        """Mutable key ranges: move keys of one live stream partition to another one.
 
         Keys of `table` from `first_key` to `last_key`, both inclusive, prefixes of keys allowed;
-        None is the table's end. Without a table everything goes.
+        None is the table's end.  Without a table all keys move.
         """
         partitions = self.state(stream).partitions
         if table is None and (first_key is not None or last_key is not None):
             raise invalid_argument("Keys are moved of a table, which is missing.")
         keys = KeyRange(b"", None)
         if table is not None:
-            found = self._catalogue.table(table)
-            low = found.encoded_key_of(decode_key(found, list(first_key or ())))
-            high = successor(found.encoded_key_of(decode_key(found, list(last_key or ()))))
+            source_table = self._catalogue.table(table)
+            low = source_table.encoded_key_of(decode_key(source_table, list(first_key or ())))
+            high = successor(
+                source_table.encoded_key_of(decode_key(source_table, list(last_key or ())))
+            )
             keys = KeyRange(low, high)
-        one, other = partitions.find_live(source), partitions.find_live(destination)
-        at_us = self._move_keys(partitions, one, other, keys, now_us)
+        source_partition, destination_partition = (
+            partitions.find_live(source),
+            partitions.find_live(destination),
+        )
+        at_us = self._move_keys(partitions, source_partition, destination_partition, keys, now_us)
         arguments: dict[str, Plain] = {"source": source, "destination": destination}
         if table is not None:
             arguments["table"] = table
             arguments["first_key"] = None if first_key is None else list(first_key)
             arguments["last_key"] = None if last_key is None else list(last_key)
         self._note("move_keys", stream, at_us, arguments)
-        return [other]
+        return [destination_partition]
 
     def _move_keys(
         self,
@@ -241,7 +246,7 @@ class ChangeStreams:
         return at_us
 
     def expire(self, now_us: int) -> int:
-        """Forget what is older than each stream's retention period; how many records that were."""
+        """Remove records older than each stream's retention period; return their number."""
         count = 0
         for name, state in self.by_name.items():
             earliest_us = now_us - self._catalogue.streams[name].retention_us
@@ -250,7 +255,7 @@ class ChangeStreams:
         return count
 
     def _turn(self, parents: Sequence[StreamPartition], now_us: int) -> int:
-        """The time of a turn: after all commits, promises and other turns, and after a life."""
+        """The time of a turn: after all commits, closed times, turns and the parents' starts."""
         if self._journal is not None:
             self._journal.begin_step()
         return max(
@@ -270,6 +275,6 @@ class ChangeStreams:
             self._journal.note(JournaledTurn(stream, kind, at_us, arguments, drawn))
 
     def replay(self, entry: JournaledTurn) -> None:
-        """Turn stream partitions as a journal has it, at the same time and with the same tokens."""
+        """Repeat a turn of a journal, at the same time and with the same tokens."""
         turn = getattr(self, entry.kind)
         turn(entry.stream, now_us=entry.at_us, **entry.arguments)

@@ -1,7 +1,7 @@
 """A policy that splits, merges and moves stream partitions at random, from one seed.
 
-Each stream partition gets a random life when it is first seen. When its life is over, the policy
-returns a split, a merge or a move of it. The policy decides and changes nothing itself.
+Each stream partition gets a random lifetime when it is first seen.  When it is over, the policy
+returns a split, a merge or a move of it.  The policy only decides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spanner_simulator.core.rng import Rng
 ChurnKind = Literal["split", "merge", "move"]
 _KINDS: tuple[ChurnKind, ...] = ("split", "merge", "move")
 CHURN_WEIGHTS: Mapping[ChurnKind, float] = {"split": 1.0, "merge": 1.0, "move": 0.5}
-# Lives that are longer than this never end in any test.
+# Longer lifetimes never end in any test.
 CHURN_LIFE_MS_MAX = 10**12
 CHURN_LIVE_MAX = 10_000
 
@@ -26,9 +26,9 @@ CHURN_LIVE_MAX = 10_000
 class ChurnSettings:
     """How stream partitions churn.
 
-    `mean_life_ms`: mean of the exponential distribution that lives are drawn from.
-    `live_max`: no split starts while this many or more stream partitions are live; a merge takes
-    its place. `weights`: how likely each action is.
+    `mean_life_ms` is the mean of the exponential distribution of lifetimes.  `live_max`: no split
+    starts while at least this many stream partitions are live; a merge takes its place.  `weights`
+    are the relative frequencies of the actions.
     """
 
     mean_life_ms: int
@@ -38,7 +38,7 @@ class ChurnSettings:
 
 @dataclass(frozen=True, slots=True)
 class ChurnAction:
-    """An action on live stream partitions: two neighbours for a merge, else one."""
+    """An action on live stream partitions: two neighbours for a merge, otherwise one."""
 
     kind: ChurnKind
     tokens: tuple[str, ...]
@@ -55,21 +55,21 @@ class ChurnPolicy:
         self._due_us: dict[str, int] = {}
 
     def due(self, now_us: int, live: Sequence[StreamPartition]) -> list[ChurnAction]:
-        """Actions for all whose life is over; no stream partition is in two of them.
+        """Actions for all whose lifetime is over; no stream partition is in two of them.
 
-        All of them together leave at most `live_max` live, or as many as there are now, even when
-        the caller replaces an impossible merge by a move.
+        Together they leave at most `live_max` live, or as many as there are now, even if the caller
+        replaces an impossible merge with a move.
         """
-        tokens = {one.token for one in live}
-        self._due_us = {token: at for token, at in self._due_us.items() if token in tokens}
-        for one in live:
-            if one.token not in self._due_us:
-                self._due_us[one.token] = now_us + self._life_us()
+        tokens = {partition.token for partition in live}
+        self._due_us = {token: due_us for token, due_us in self._due_us.items() if token in tokens}
+        for partition in live:
+            if partition.token not in self._due_us:
+                self._due_us[partition.token] = now_us + self._life_us()
         used: set[str] = set()
         splits_left = self._live_max - len(live)
         actions: list[ChurnAction] = []
-        for index, one in enumerate(live):
-            if self._due_us[one.token] <= now_us and one.token not in used:
+        for index, partition in enumerate(live):
+            if self._due_us[partition.token] <= now_us and partition.token not in used:
                 action = self._choose(index, live, used, may_split=splits_left > 0)
                 splits_left -= action.kind == "split"
                 used.update(action.tokens)
@@ -77,7 +77,7 @@ class ChurnPolicy:
         return actions
 
     def spare(self, token: str, now_us: int) -> None:
-        """Give a new life to a stream partition whose action was impossible."""
+        """Give a new lifetime to a stream partition whose action was impossible."""
         self._due_us[token] = now_us + self._life_us()
 
     def next_due_us(self) -> int | None:

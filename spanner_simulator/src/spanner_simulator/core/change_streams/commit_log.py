@@ -1,8 +1,8 @@
-"""Ground truth: what each transaction did to what a change stream watches.
+"""Ground truth: the effect of each transaction on the data that a change stream watches.
 
 It is written from the transaction's own row changes with its own, simpler reading of the capture
-rules; only coordinates (record sequence, mod number, stream partition) come from the assembly. A
-change that the assembly forgot therefore stands here with null coordinates.
+rules; only coordinates (record sequence, mod number, stream partition) come from the assembly.  So
+a change that the assembly missed is here with null coordinates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spanner_simulator.core.values import Plain, Row, encode
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
-    """One watched row change; `place` is (record sequence, mod number) or None when forgotten."""
+    """One watched row change; `place` is (record sequence, mod number), None if missed."""
 
     change: RowChange
     tracked: tuple[str, ...]
@@ -64,7 +64,7 @@ def _columns(table: Table, row: Row | None, names: Collection[str]) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class LoggedTransaction:
-    """One transaction that changed something watched; `index` counts them from 0."""
+    """One transaction that changed watched data; `index` counts them from 0."""
 
     index: int
     facts: CommitFacts
@@ -85,7 +85,7 @@ class LoggedTransaction:
 
 
 class CommitLog:
-    """The transactions of one change stream in commit order; the oldest may be forgotten."""
+    """The transactions of one change stream in commit order; the oldest may be dropped."""
 
     __slots__ = ("_first", "transactions")
 
@@ -94,9 +94,11 @@ class CommitLog:
         self._first = 0
 
     def forget_before(self, timestamp_us: int) -> None:
-        """Forget transactions older than a time; the numbers of the others stay."""
+        """Drop transactions older than a time; the numbers of the others stay the same."""
         count = bisect_left(
-            self.transactions, timestamp_us, key=lambda one: one.facts.commit_timestamp_us
+            self.transactions,
+            timestamp_us,
+            key=lambda transaction: transaction.facts.commit_timestamp_us,
         )
         del self.transactions[:count]
         self._first += count
@@ -108,7 +110,7 @@ class CommitLog:
         facts: CommitFacts,
         assembled: Assembled,
     ) -> None:
-        """Add a transaction, unless the stream watches nothing of it."""
+        """Add a transaction, unless the stream watches none of its changes."""
         logged: list[LoggedChange] = []
         for index, change in enumerate(changes):
             tracked = stream.tracked_columns(change.table)

@@ -1,7 +1,7 @@
-"""Where stream partitions begin, split and merge when the caller names no key.
+"""Where stream partitions begin, split and merge if the caller names no key.
 
-Borders are chosen from keys that exist or were written lately, and from the key type's own range
-when there are none, so that a split divides the work and not just the bytes.
+Borders are chosen from existing and recently written keys, and from the key type's own range if
+there are none, so that a split divides the work and not just the bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEX = "0123456789abcdef"
 def initial_borders(
     tables: Sequence[Table], rows: Mapping[str, TableRows], count: int
 ) -> list[bytes]:
-    """`count - 1` borders (fewer when keys leave no choice), shared evenly among the tables."""
+    """`count - 1` borders, or fewer without enough keys, divided evenly among the tables."""
     ordered = sorted(tables, key=lambda table: table.prefix)
     if not ordered or count < 2:
         return []
@@ -59,31 +59,31 @@ def _typed_borders(table: Table, share: int) -> list[bytes]:
 
 
 def split_candidate(live: Sequence[StreamPartition]) -> StreamPartition:
-    """The one with the most distinct recently written keys; the widest when nothing was written."""
-    busiest = max(live, key=lambda one: len(set(one.recent_keys)))
+    """The one with the most distinct recently written keys; the widest if no keys were written."""
+    busiest = max(live, key=lambda partition: len(set(partition.recent_keys)))
     if len(set(busiest.recent_keys)) > 1:
         return busiest
     return max(live, key=_width)
 
 
-def _width(one: StreamPartition) -> int:
+def _width(partition: StreamPartition) -> int:
     size = 24
-    low = int.from_bytes(one.low[:size].ljust(size, b"\x00"), "big")
-    high = one.high[:size] if one.high is not None else b"\xff" * size
+    low = int.from_bytes(partition.low[:size].ljust(size, b"\x00"), "big")
+    high = partition.high[:size] if partition.high is not None else b"\xff" * size
     return int.from_bytes(high.ljust(size, b"\x00"), "big") - low
 
 
-def split_key(one: StreamPartition) -> bytes:
-    """A key strictly inside: the median of recent ones, else half way between the bounds."""
-    recent = sorted(set(one.recent_keys))
+def split_key(partition: StreamPartition) -> bytes:
+    """A key strictly inside: the median of recent keys, or the middle of the bounds."""
+    recent = sorted(set(partition.recent_keys))
     if len(recent) > 1:
         middle = recent[len(recent) // 2]
-        if middle > one.low:
+        if middle > partition.low:
             return middle
-    found = midpoint(one.low, one.high) if one.ranges else None
-    if found is None:
-        raise failed_precondition(f"The stream partition {one.token} is too narrow to split")
-    return found
+    middle_key = midpoint(partition.low, partition.high) if partition.ranges else None
+    if middle_key is None:
+        raise failed_precondition(f"The stream partition {partition.token} is too narrow to split")
+    return middle_key
 
 
 def merge_candidates(live: Sequence[StreamPartition]) -> list[StreamPartition]:
@@ -94,7 +94,7 @@ def merge_candidates(live: Sequence[StreamPartition]) -> list[StreamPartition]:
     return min(
         pairs,
         key=lambda pair: (
-            any(not one.recent_keys for one in pair),
-            sum(len(set(one.recent_keys)) for one in pair),
+            any(not partition.recent_keys for partition in pair),
+            sum(len(set(partition.recent_keys)) for partition in pair),
         ),
     )

@@ -1,9 +1,9 @@
-"""The records that stream partitions with mutable key ranges write about a turn.
+"""The records of stream partitions with mutable key ranges about a turn.
 
-All records of one turn have its time T. A parent names its children in start records (of several
-parents only the first one does), then writes that its keys went out, then that it ends. A
-stream partition that gains keys writes from where. No two turns of a change stream share a T:
-otherwise two stream partitions that exchange keys could wait for each other.
+All records of one turn have its time T. A parent names its children in start records (only the
+first of several parents does), then writes that its keys moved out, then that it ends.  A stream
+partition that gains keys writes their source.  No two turns of a change stream share a T: otherwise
+two stream partitions that exchange keys could wait for each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spanner_simulator.core.change_streams.stream_partition import StreamPartiti
 
 
 def sequence_text(order: int, number: int) -> str:
-    """A record sequence: `order` tells transactions and turns apart and grows with them."""
+    """A record sequence: `order` distinguishes transactions and turns, and grows with them."""
     return f"{order:016x}-{number:08x}"
 
 
@@ -30,7 +30,7 @@ def announce_succession(
     at_us: int,
     order: int,
 ) -> None:
-    """Parents hand all their keys to children and end."""
+    """Write that parents hand all their keys to children and end."""
     names = tuple(child.token for child in children)
     for index, parent in enumerate(parents):
         named = names if index == 0 else ()
@@ -50,7 +50,7 @@ def announce_succession(
 def announce_keys_moved(
     source: StreamPartition, destination: StreamPartition, *, at_us: int, order: int
 ) -> None:
-    """Two living ones: keys went from the one to the other."""
+    """Write that keys moved from one live stream partition to another."""
     text = sequence_text(order, 0)
     source.append(
         PartitionEventRecord(at_us, text, source.token, move_out_destinations=(destination.token,))

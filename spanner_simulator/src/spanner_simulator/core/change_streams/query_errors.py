@@ -1,6 +1,6 @@
-"""The refusals of change stream queries: codes and texts of the service, in one place.
+"""The errors of change stream queries: codes and texts of the service, in one place.
 
-Timestamps in them are printed as the service does: RFC 3339 with +00:00.
+Timestamps in them have the service's format: RFC 3339 with +00:00.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ READERS_MAX = 20
 
 
 def time_text(timestamp_ns: int) -> str:
-    """A time as the refusals print it."""
+    """A time in the format of the errors."""
     return format_ns(timestamp_ns).removesuffix("Z") + "+00:00"
 
 
-def located(message: str, sql: str, at: int) -> SpannerError:
-    """A refusal by the analyser: the message, line and column, and the line with a caret."""
-    line_start = sql.rfind("\n", 0, at) + 1
-    line_end = sql.find("\n", at)
+def located(message: str, sql: str, position: int) -> SpannerError:
+    """An error of the analyser: the message, line and column, and the line with a caret."""
+    line_start = sql.rfind("\n", 0, position) + 1
+    line_end = sql.find("\n", position)
     line = sql[line_start:] if line_end < 0 else sql[line_start:line_end]
-    column = at - line_start
-    number = sql.count("\n", 0, at) + 1
+    column = position - line_start
+    number = sql.count("\n", 0, position) + 1
     return invalid_argument(f"{message} [at {number}:{column + 1}]\n{line}\n{' ' * column}^")
 
 
 def wrong_transaction() -> SpannerError:
-    """Anything but a strong single-use read."""
+    """The transaction is not a strong single-use read."""
     return invalid_argument(
         f"Change stream queries are not supported for multi use transactions. {_ONLY_SINGLE_USE}"
     )
@@ -45,7 +45,7 @@ def wrong_method() -> SpannerError:
 
 
 def start_too_old(start_ns: int, earliest_us: int) -> SpannerError:
-    """The start lies before the retention period or the creation of the stream."""
+    """The start is before the retention period or the creation of the stream."""
     return out_of_range(
         "Specified start_timestamp is too far in the past. Please specify a start_timestamp "
         f"within the earliest read timestamp: {time_text(earliest_us * 1000)}. Received "
@@ -63,7 +63,7 @@ def no_longer_valid() -> SpannerError:
 
 
 def too_many_readers() -> SpannerError:
-    """The documented limit of concurrent readers; the text is the simulator's own."""
+    """Too many concurrent readers, by the documented limit; the text is the simulator's own."""
     return SpannerError(
         Code.RESOURCE_EXHAUSTED,
         f"Too many concurrent change stream queries of one partition: the limit is {READERS_MAX}.",

@@ -1,8 +1,8 @@
 """The records of a change stream as values, field by field as the API has them.
 
-Data change records are the same in both partition modes. Immutable key ranges add child records,
-mutable ones add start, end and event records; both have heartbeats. Nothing here knows a wire form.
-What each commit makes is a tuple: that takes a fifth of the time that a frozen dataclass does.
+Data change records are the same in both partition modes.  Immutable key ranges add child records,
+mutable ones add start, end and event records; both have heartbeats.  No wire form is known here.
+The records of commits are tuples, which take a fifth of the time of frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ChildPartitionsRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStartRecord:
-    """Stream partitions to be read from this time on."""
+    """Stream partitions to read from this time on."""
 
     timestamp_ns: int
     record_sequence: str
@@ -108,7 +108,7 @@ class PartitionEventRecord:
 LoggedRecord: TypeAlias = (
     DataChangeRecord | PartitionStartRecord | PartitionEndRecord | PartitionEventRecord
 )
-"""What a stream partition keeps, in the order in which its readers get it."""
+"""The records that a stream partition keeps, in the order in which its readers get them."""
 
 StreamRow: TypeAlias = LoggedRecord | HeartbeatRecord | ChildPartitionsRecord
-"""What a query returns as one row."""
+"""One row of a query's result."""

@@ -19,7 +19,7 @@ class Mod(NamedTuple):
 
 
 class RowMod(NamedTuple):  # noqa: PLW1641  # rows cannot be hashed, and neither can this
-    """A `Mod` whose plain values are made when they are wanted, from the rows that storage keeps.
+    """A `Mod` whose plain values are computed when needed, from the rows in storage.
 
     Rows are never changed in place, so this costs a commit no dictionary and no text.
     """
@@ -31,7 +31,7 @@ class RowMod(NamedTuple):  # noqa: PLW1641  # rows cannot be hashed, and neither
     old_names: tuple[str, ...]
 
     def __eq__(self, other: object) -> bool:
-        """Whether another mod says the same, whatever it is made from."""
+        """Whether another mod has equal values, in either representation."""
         if not isinstance(other, RowMod | Mod):
             return NotImplemented
         return (self.keys, self.new_values, self.old_values) == (
@@ -47,12 +47,12 @@ class RowMod(NamedTuple):  # noqa: PLW1641  # rows cannot be hashed, and neither
 
     @property
     def new_values(self) -> dict[str, Plain]:
-        """Columns after the change, as far as they are captured."""
+        """The captured columns after the change."""
         return _plain(self.table, self.new, self.new_names)
 
     @property
     def old_values(self) -> dict[str, Plain]:
-        """Columns before the change, as far as they are captured."""
+        """The captured columns before the change."""
         return _plain(self.table, self.old, self.old_names)
 
 
@@ -68,5 +68,5 @@ def _plain(table: Table, row: Row | None, names: tuple[str, ...]) -> dict[str, P
 def _writers(
     table: Table, names: tuple[str, ...]
 ) -> tuple[tuple[str, Callable[[Value], Plain]], ...]:
-    """How to write the values of these columns that are not NULL."""
+    """Encoders of these columns' values other than NULL."""
     return tuple((name, encoder(table.type_of[name])) for name in names)

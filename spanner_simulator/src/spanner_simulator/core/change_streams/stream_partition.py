@@ -1,4 +1,4 @@
-"""One stream partition: its keys, its life, its relatives and its records in commit order."""
+"""One stream partition: its keys, its lifetime, its relatives and its records in commit order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _RECENT_KEYS_MAX = 512
 
 
 class RecordLog:
-    """The records of one stream partition; `first` is the index of the oldest one held.
+    """The records of one stream partition; `first` is the index of the oldest one kept.
 
-    An index counts from its first record ever, so it stays valid when older ones go.
+    An index counts from its first record ever, so it stays valid when older records are dropped.
     """
 
     __slots__ = ("_held", "first")
@@ -34,15 +34,15 @@ class RecordLog:
         return self.first + len(self._held)
 
     def __len__(self) -> int:
-        """How many records are held."""
+        """Number of records kept."""
         return len(self._held)
 
     def __iter__(self) -> Iterator[LoggedRecord]:
-        """The records that are held, oldest first."""
+        """The records kept, oldest first."""
         return iter(self._held)
 
     def __getitem__(self, index: int) -> LoggedRecord:
-        """A record by its index; IndexError when it is forgotten or does not exist yet."""
+        """A record by its index; IndexError if it was dropped or does not exist yet."""
         if not self.first <= index < self.end:
             raise IndexError(index)
         return self._held[index - self.first]
@@ -53,20 +53,20 @@ class RecordLog:
 
     @property
     def last_us(self) -> int | None:
-        """The commit timestamp of the newest record; None when none is held."""
+        """The commit timestamp of the newest record; None if there is none."""
         return self._held[-1].commit_timestamp_us if self._held else None
 
     def index_at(self, timestamp_us: int) -> int:
-        """The index of the first held record at or after a time."""
+        """The index of the first kept record at or after a time."""
         return self.first + bisect_left(self._held, timestamp_us, key=_TIME)
 
     def span(self, first: int, last: int) -> list[LoggedRecord]:
-        """The records with indexes from `first` up to, not including, `last`; all must be held."""
+        """The records with indexes from `first` up to, not including, `last`; all must be kept."""
         invariant(self.first <= first and last <= self.end, "records are read that are not held")
         return self._held[first - self.first : last - self.first]
 
     def forget_before(self, timestamp_us: int) -> int:
-        """Forget what is older than a time; how many records that were."""
+        """Drop records older than a time; return their number."""
         count = bisect_left(self._held, timestamp_us, key=_TIME)
         if count:
             del self._held[:count]
@@ -76,9 +76,9 @@ class RecordLog:
 
 @dataclass(slots=True, eq=False)
 class StreamPartition:
-    """One stream partition over its whole life; `end_us` and `children` are set when it ends.
+    """One stream partition over its lifetime; `end_us` and `children` are set when it ends.
 
-    `ranges` are its keys in key order: exactly one range when immutable, else any number.
+    `ranges` are its keys in key order: exactly one range if immutable, otherwise any number.
     """
 
     token: str
@@ -93,7 +93,7 @@ class StreamPartition:
 
     @property
     def is_live(self) -> bool:
-        """Whether new records may still come."""
+        """Whether new records may still be added."""
         return self.end_us is None
 
     @property
@@ -103,12 +103,12 @@ class StreamPartition:
 
     @property
     def high(self) -> bytes | None:
-        """Above all keys that it may hold; None: no bound."""
+        """The bound above all keys that it may hold; None: no bound."""
         return self.ranges[-1].high if self.ranges else b""
 
     def holds(self, key: bytes) -> bool:
-        """Whether a key is one of its own, now or when it ended."""
-        return any(one.holds(key) for one in self.ranges)
+        """Whether it holds a key, now or when it ended."""
+        return any(keys.holds(key) for keys in self.ranges)
 
     def append(self, record: LoggedRecord) -> None:
         """Add the next record in commit order."""

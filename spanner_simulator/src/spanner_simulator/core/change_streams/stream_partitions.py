@@ -1,9 +1,10 @@
-"""The stream partitions of one change stream: who holds which keys, from when to when.
+"""The stream partitions of one change stream: their keys and lifetimes.
 
-At any time the live ones cover the whole keyspace without overlap. A stream partition's records
-lie in [start, end); its children start exactly at its end. With immutable key ranges each has one
-range for life and all parents of a merge name the same child; with mutable ones ranges also move
-between the living, and each reports it in its own records. Tokens are opaque and never used twice.
+At any time the live ones cover the whole keyspace without overlap.  A stream partition's records
+lie in [start, end); its children start exactly at its end.  With immutable key ranges each has one
+fixed range and all parents of a merge name the same child; with mutable ones ranges also move
+between live stream partitions, and each reports it in its own records.  Tokens are opaque and never
+used twice.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from spanner_simulator.errors import failed_precondition, invalid_argument, inva
 
 _EXPIRED_TOKENS_MAX = 65_536
 _TOKEN_BYTES = 132
-# Of a stream partition that has ended; with no room, nothing can be added by mistake.
+# For a stream partition that has ended; without room, nothing can be added by mistake.
 _NO_KEYS: deque[bytes] = deque(maxlen=0)
 
 
 class StreamPartitions:
     """All stream partitions, live and ended, of one change stream.
 
-    A turn (split, merge, move) happens at `at_us`; its `order` tells it apart from transactions in
-    the record sequences of mutable key ranges, and grows with time. What is older than
-    `kept_since_us` has been forgotten, and no longer retention period brings it back.
+    A turn (split, merge, move) happens at `at_us`; its `order` distinguishes it from transactions
+    in the record sequences of mutable key ranges, and grows with time.  Records older than
+    `kept_since_us` were dropped; a longer retention period does not restore them.
     """
 
     def __init__(
@@ -70,48 +71,50 @@ class StreamPartitions:
         return child
 
     def _index(self) -> None:
-        self.live.sort(key=lambda one: (one.low, one.start_us))
+        self.live.sort(key=lambda partition: (partition.low, partition.start_us))
         owned = sorted(
-            ((held.low, one) for one in self.live for held in one.ranges), key=lambda pair: pair[0]
+            ((held.low, partition) for partition in self.live for held in partition.ranges),
+            key=lambda pair: pair[0],
         )
         self._lows = [low for low, _ in owned]
-        self._owners = [one for _, one in owned]
+        self._owners = [partition for _, partition in owned]
 
     def locate(self, key: bytes) -> StreamPartition:
         """The live stream partition that holds a key."""
         return self._owners[bisect_right(self._lows, key) - 1]
 
     def find_live(self, token: str) -> StreamPartition:
-        """A live stream partition by token: NOT_FOUND, or FAILED_PRECONDITION when it ended."""
-        found = self.by_token.get(token)
-        if found is None:
+        """A live stream partition by token: NOT_FOUND, or FAILED_PRECONDITION if it has ended."""
+        partition = self.by_token.get(token)
+        if partition is None:
             raise not_found(f"No stream partition has the token {token}")
-        if not found.is_live:
+        if not partition.is_live:
             raise failed_precondition(f"The stream partition {token} has ended already")
-        return found
+        return partition
 
     def active_at(self, timestamp_ns: int) -> list[StreamPartition]:
-        """Those whose life [start, end) holds this time, in key order.
+        """The stream partitions whose lifetime [start, end) includes this time, in key order.
 
-        With mutable key ranges the end counts, too: the records that hand the keys over are there.
+        With mutable key ranges the end is included, because the records that move the keys out have
+        its time.
         """
-        found = [
-            one
-            for one in self.by_token.values()
-            if one.start_us * 1000 <= timestamp_ns
+        active = [
+            partition
+            for partition in self.by_token.values()
+            if partition.start_us * 1000 <= timestamp_ns
             and (
-                one.end_us is None
-                or timestamp_ns < one.end_us * 1000
-                or (self.is_mutable and timestamp_ns == one.end_us * 1000)
+                partition.end_us is None
+                or timestamp_ns < partition.end_us * 1000
+                or (self.is_mutable and timestamp_ns == partition.end_us * 1000)
             )
         ]
-        return sorted(found, key=lambda one: (one.low, one.start_us))
+        return sorted(active, key=lambda partition: (partition.low, partition.start_us))
 
     def split(
-        self, parent: StreamPartition, at: bytes, *, at_us: int, order: int = 0
+        self, parent: StreamPartition, boundary: bytes, *, at_us: int, order: int = 0
     ) -> list[StreamPartition]:
-        """End one, start two that meet at the key `at`, which must lie strictly inside."""
-        below, above = _cut(parent.ranges, at)
+        """End one and start two that meet at the key `boundary`, which must be strictly inside."""
+        below, above = _cut(parent.ranges, boundary)
         if not below or not above:
             raise invalid_argument("The split key is not inside the stream partition")
         children = [
@@ -123,8 +126,8 @@ class StreamPartitions:
     def merge(
         self, parents: Sequence[StreamPartition], *, at_us: int, order: int = 0
     ) -> list[StreamPartition]:
-        """End neighbours, start one that covers them; mutable ones need not be neighbours."""
-        ordered = sorted(parents, key=lambda one: one.low)
+        """End neighbours and start one with all their keys; mutable ones need not be neighbours."""
+        ordered = sorted(parents, key=lambda parent: parent.low)
         neighbours = self.is_mutable or all(
             left.high == right.low for left, right in pairwise(ordered)
         )
@@ -132,12 +135,12 @@ class StreamPartitions:
             raise invalid_argument(
                 "A merge needs two or more stream partitions whose key ranges touch each other",
             )
-        ranges = _joined(held for one in ordered for held in one.ranges)
+        ranges = _joined(held for parent in ordered for held in parent.ranges)
         child = self._make(ranges, start_us=at_us, parents=ordered)
         return self._succeed(ordered, [child], at_us=at_us, order=order)
 
     def move(self, parent: StreamPartition, *, at_us: int, order: int = 0) -> list[StreamPartition]:
-        """End one, start one with the same keys."""
+        """End one and start one with the same keys."""
         child = self._make(parent.ranges, start_us=at_us, parents=(parent,))
         return self._succeed([parent], [child], at_us=at_us, order=order)
 
@@ -150,7 +153,7 @@ class StreamPartitions:
         at_us: int,
         order: int = 0,
     ) -> None:
-        """Give those of `keys` that one living mutable stream partition holds to another one."""
+        """Move those of `keys` that one live mutable stream partition holds to another one."""
         if not self.is_mutable:
             raise failed_precondition(
                 "Keys move between stream partitions only with partition_mode MUTABLE_KEY_RANGE",
@@ -192,50 +195,50 @@ class StreamPartitions:
             parent.children = tuple(children)
             # The children have its keys now; an empty deque of its own would be half its memory.
             parent.recent_keys = _NO_KEYS
-        self.live = [one for one in self.live if one.is_live] + children
+        self.live = [partition for partition in self.live if partition.is_live] + children
         self._index()
         return children
 
     def expire(self, earliest_us: int) -> int:
-        """Forget records older than a time, and stream partitions that ended before it."""
+        """Drop records older than a time, and stream partitions that ended before it."""
         count = 0
         self.kept_since_us = max(self.kept_since_us, earliest_us)
-        for one in list(self.by_token.values()):
-            if one.end_us is not None and one.end_us < earliest_us:
-                count += len(one.records)
-                one.records.forget_before(one.end_us + 1)
-                del self.by_token[one.token]
-                self.expired_tokens[one.token] = None
+        for partition in list(self.by_token.values()):
+            if partition.end_us is not None and partition.end_us < earliest_us:
+                count += len(partition.records)
+                partition.records.forget_before(partition.end_us + 1)
+                del self.by_token[partition.token]
+                self.expired_tokens[partition.token] = None
             else:
-                count += one.records.forget_before(earliest_us)
+                count += partition.records.forget_before(earliest_us)
         while len(self.expired_tokens) > _EXPIRED_TOKENS_MAX:
             del self.expired_tokens[next(iter(self.expired_tokens))]
         return count
 
 
 def _cut(
-    ranges: Sequence[KeyRange], at: bytes
+    ranges: Sequence[KeyRange], boundary: bytes
 ) -> tuple[tuple[KeyRange, ...], tuple[KeyRange, ...]]:
     """Ranges below a key, and those from it on."""
     below: list[KeyRange] = []
     above: list[KeyRange] = []
-    for one in ranges:
-        if one.high is not None and one.high <= at:
-            below.append(one)
-        elif at <= one.low:
-            above.append(one)
+    for keys in ranges:
+        if keys.high is not None and keys.high <= boundary:
+            below.append(keys)
+        elif boundary <= keys.low:
+            above.append(keys)
         else:
-            below.append(KeyRange(one.low, at))
-            above.append(KeyRange(at, one.high))
+            below.append(KeyRange(keys.low, boundary))
+            above.append(KeyRange(boundary, keys.high))
     return tuple(below), tuple(above)
 
 
 def _joined(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
-    """The same keys in as few ranges as possible, in key order."""
+    """The same keys in the smallest number of ranges, in key order."""
     joined: list[KeyRange] = []
-    for one in sorted(ranges, key=lambda each: each.low):
-        if joined and joined[-1].high == one.low:
-            joined[-1] = KeyRange(joined[-1].low, one.high)
+    for keys in sorted(ranges, key=lambda keys: keys.low):
+        if joined and joined[-1].high == keys.low:
+            joined[-1] = KeyRange(joined[-1].low, keys.high)
         else:
-            joined.append(one)
+            joined.append(keys)
     return tuple(joined)

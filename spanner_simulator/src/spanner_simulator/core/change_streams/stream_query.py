@@ -1,9 +1,9 @@
-"""Reading one stream partition: rows now, and when to look again.
+"""Reads one stream partition: the rows to send now, and the time of the next poll.
 
-`PartitionQuery.poll` is given the time and returns what a server sends next. Its promises: records
-in commit order; after a heartbeat at T nothing of this stream partition commits at or before T;
-child records come after all data, and only if the life ended at or before the query's end; what
-has expired unread ends the query with an error, never silently.
+`PartitionQuery.poll` is given the time and returns the rows that a server sends next.  Its
+guarantees: records in commit order; after a heartbeat at T nothing of this stream partition commits
+at or before T; child records come after all data, and only if the lifetime ended at or before the
+query's end; records that expired unread end the query with an error, never silently.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ROWS_PER_POLL_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a query has got: what a resume token says.
+    """The progress of a query, as in a resume token.
 
     `data_index` is the index of the next record of the stream partition, `child_index` the number
-    of child records sent, `serial` that of all rows, which makes each position unlike the one
-    before. `chunk` counts the pieces sent of a row that is too large for one message.
+    of child records sent, `serial` the number of all rows, which makes each position unique.
+    `chunk` counts the pieces sent of a row that is too large for one message.
     """
 
     data_index: int
@@ -57,9 +57,9 @@ class Position:
 
 @dataclass(slots=True)
 class Step:
-    """What to send now; then the end, or nothing to do before `wake_at_us` or new data.
+    """The rows to send now; then the end, or nothing to do before `wake_at_us` or new data.
 
-    First come the stream partition's records of `data`, then `rows`.
+    The stream partition's records of `data` come first, then `rows`.
     """
 
     data: range
@@ -71,25 +71,25 @@ class Step:
 def initial_rows(partitions: StreamPartitions, start_ns: int) -> list[StreamRow]:
     """The answer to a query without a token: a row for each one active at the start.
 
-    All rows have one start timestamp, so their sequence numbers count.
+    All rows have one start timestamp, so their sequence numbers matter.
     """
     active = enumerate(partitions.active_at(start_ns))
     if partitions.is_mutable:
         return [
-            PartitionStartRecord(start_ns, f"{0:016x}-{number:08x}", (one.token,))
-            for number, one in active
+            PartitionStartRecord(start_ns, f"{0:016x}-{number:08x}", (partition.token,))
+            for number, partition in active
         ]
     return [
-        ChildPartitionsRecord(start_ns, f"{number:08d}", (Child(one.token, ()),))
-        for number, one in active
+        ChildPartitionsRecord(start_ns, f"{number:08d}", (Child(partition.token, ()),))
+        for number, partition in active
     ]
 
 
 def without_ending(partition: StreamPartition, step: Step) -> Step:
-    """A last step that does not say what comes after the stream partition."""
+    """A last step without the records after the stream partition's data."""
     rows: list[StreamRow] = [row for row in step.rows if not isinstance(row, ChildPartitionsRecord)]
     stop = step.data.stop
-    # With mutable key ranges these are its last records, all of the instant at which it ended.
+    # With mutable key ranges these are its last records, all at the instant of its end.
     while stop > step.data.start and (
         not isinstance(last := partition.records[stop - 1], DataChangeRecord)
         and last.commit_timestamp_us == partition.end_us
@@ -116,7 +116,7 @@ class PartitionQuery:
         resume: Position | None = None,
         separate_children: bool = False,
     ) -> None:
-        """`separate_children` announces each child in a record of its own, as a server may."""
+        """`separate_children` announces each child in its own record, as a server may."""
         self.partition = partition
         self._clock = clock
         self._start_ns = start_ns
@@ -131,10 +131,10 @@ class PartitionQuery:
         self.position = resume
 
     def poll(self, now_us: int, *, earliest_us: int = 0, data_max: int = ROWS_PER_POLL_MAX) -> Step:
-        """The next rows, at most `data_max` records and then what follows them.
+        """The next rows, at most `data_max` records and then those that follow them.
 
-        Call again at `wake_at_us` or when the stream partition changed. Raises OUT_OF_RANGE when a
-        record was not yet returned and is older than `earliest_us`, where the retention begins.
+        Call again at `wake_at_us` or when the stream partition changed.  Raises OUT_OF_RANGE if an
+        unreturned record is older than `earliest_us`, where the retention begins.
         """
         if now_us < self._start_us:
             return Step(range(0), [], is_finished=False, wake_at_us=self._start_us)
@@ -148,7 +148,7 @@ class PartitionQuery:
             self._take_children(rows)
             return self._step(data, rows, now_us, is_finished=True, wake_at_us=now_us)
         if self._end_us is not None and (now_us >= self._end_us or ended_us is not None):
-            # Without this a commit could still take the very last instant of the query.
+            # Otherwise a commit could still get the very last instant of the query.
             self._clock.close(self._end_us)
             if self.position.serial == 0 and self._end_ns is not None:
                 self._add(rows, HeartbeatRecord(self._end_ns))
@@ -176,7 +176,7 @@ class PartitionQuery:
 
     def _heartbeat_at_us(self, now_us: int) -> int:
         at_us = self._clock.read_now_us(now_us)
-        # What is ahead of the clock may be behind the query's end, and then it is not in it.
+        # A time ahead of the clock may be after the query's end, and is then not part of it.
         return at_us if self._end_us is None else min(at_us, self._end_us)
 
     def _add(self, rows: list[StreamRow], row: StreamRow) -> None:
@@ -184,7 +184,7 @@ class PartitionQuery:
         self.position = self.position.after(row)
 
     def check_retention(self, position: Position, earliest_us: int) -> None:
-        """OUT_OF_RANGE when what comes after a position has expired, in part or altogether."""
+        """OUT_OF_RANGE if records after a position have expired."""
         partition, records, index = self.partition, self.partition.records, position.data_index
         if partition.end_us is not None and partition.end_us < earliest_us:
             raise no_longer_valid()
@@ -205,7 +205,7 @@ class PartitionQuery:
 
     def _take_children(self, rows: list[StreamRow]) -> None:
         ended_us = self.partition.end_us or 0
-        children = [Child(one.token, one.parents) for one in self.partition.children]
+        children = [Child(child.token, child.parents) for child in self.partition.children]
         groups = [(child,) for child in children] if self._separate_children else [tuple(children)]
         if self.partition.is_mutable:
             groups = []

@@ -1,1 +1,1 @@
-"""What tables hold: rows in versions, what a transaction writes, and whether it may commit."""
+"""The contents of tables: rows in versions, a transaction's writes, and whether it may commit."""

@@ -1,6 +1,6 @@
 """The port through which defaults, generated columns and checks are computed.
 
-They are SQL, which lies above the core; a database gets its evaluator when it is created.
+They are SQL, which is a layer above the core; a database gets its evaluator when it is created.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Expressions(Protocol):
         dialect: Dialect,
         now_us: int,
     ) -> Value:
-        """The value as `result` has it; `row` has the columns that are known.
+        """The value, of the type `result`; `row` has the known columns.
 
-        The commit timestamp is `mutations.PENDING`. Raises `SpannerError`.
+        The commit timestamp is `mutations.PENDING`.  Raises `SpannerError`.
         """
         ...
 
@@ -46,7 +46,7 @@ class IdentityCounts:
         self.drawn: set[str] = set()
 
     def draw(self, table: Table, column: ColumnDefinition) -> int:
-        """A value that no other row was given."""
+        """A value that no other row has received."""
         place, identity = _place(table, column), column.identity or Identity()
         low, high = identity.skip or (0, 0)
         for _ in range(_ATTEMPTS_MAX):
@@ -55,22 +55,22 @@ class IdentityCounts:
                 break
             self.next[place] = count + 1
             self.drawn.add(place)
-            # The sign stays where it is.
+            # The sign bit stays in its place.
             value = int(f"{count:063b}"[::-1], 2)
             if not low <= value <= high:
                 return value
         raise failed_precondition(f"Sequence of {table.name}.{column.name} is exhausted")
 
     def take_drawn(self) -> dict[str, int]:
-        """The next counts of what was drawn from since this was last asked."""
+        """The next counts of the columns that were used since the last call."""
         counts = {place: self.next[place] for place in sorted(self.drawn & self.next.keys())}
         self.drawn.clear()
         return counts
 
     def follow(self, tables: Iterable[Table]) -> None:
-        """Forget what is gone, as a column of that name would start again."""
-        known = {_place(table, one) for table in tables for one in table.columns}
-        for place in self.next.keys() - known:
+        """Drop removed columns, because a new column of that name would start again."""
+        places = {_place(table, column) for table in tables for column in table.columns}
+        for place in self.next.keys() - places:
             del self.next[place]
 
 
@@ -80,7 +80,7 @@ def _place(table: Table, column: ColumnDefinition) -> str:
 
 
 class NoExpressions:
-    """The evaluator of a database that was created without one: it refuses."""
+    """The evaluator of a database that was created without one: it rejects everything."""
 
     def evaluate(
         self,
@@ -92,5 +92,5 @@ class NoExpressions:
         dialect: Dialect,  # noqa: ARG002  # as above
         now_us: int,  # noqa: ARG002  # as above
     ) -> Value:
-        """Refuse."""
+        """Reject the expression."""
         raise unsupported(f"expressions without an SQL engine ({expression} of table {table.name})")

@@ -1,7 +1,7 @@
-"""From the plain values of a mutation to a whole row of a table: types, sizes, defaults, checks.
+"""From a mutation's plain values to a complete row of a table: types, sizes, defaults, checks.
 
-What depends on the table and the list of columns only is found once, in a `WritePlan`. Rows that
-are in the database already are not looked at here.
+Everything that depends only on the table and the list of columns is computed once, in a
+`WritePlan`.  Rows that are already in the database are not examined here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BOOL: Final = ValueType("BOOL")
 
 @dataclass(slots=True)
 class Evaluation:
-    """How expressions are computed within one statement; not to be changed."""
+    """How expressions are computed within one statement; immutable."""
 
     expressions: Expressions
     dialect: Dialect
@@ -45,7 +45,7 @@ class Evaluation:
     counts: IdentityCounts
 
     def default(self, table: Table, column: ColumnDefinition, row: Row) -> Value:
-        """What a column gets that an insert leaves out."""
+        """The value of a column that an insert leaves out."""
         if column.identity is not None:
             return self.counts.draw(table, column)
         if column.defaults_to_commit:
@@ -53,7 +53,7 @@ class Evaluation:
         return self.value(column.default or "", table, row, column.value_type)
 
     def value(self, expression: str, table: Table, row: Row, result: ValueType) -> Value:
-        """One expression over a row."""
+        """The value of one expression over a row."""
         return self.expressions.evaluate(
             expression, table=table, row=row, result=result, dialect=self.dialect,
             now_us=self.now_us,
@@ -62,11 +62,11 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WritePlan:
-    """How mutations of one table that name these columns are read.
+    """How to read mutations of one table that name these columns.
 
     `written` has the non-key columns; `missing_keys` the key columns that are not named,
-    `on_update` others that an update gives the commit timestamp;
-    `required` the other NOT NULL columns, `unfilled` those of them that nothing fills in.
+    `on_update` others that an update sets to the commit timestamp; `required` the other NOT NULL
+    columns, `unfilled` those of them that have no other source.
     """
 
     rules: TableRules
@@ -82,7 +82,7 @@ class WritePlan:
     blank: Row
 
     def read(self, plain: list[Plain], *, now_us: int) -> Row:
-        """The named columns' values; a mutation may not write the future as its own timestamp."""
+        """The named columns' values; a mutation may not write a future commit timestamp."""
         if len(plain) != len(self.names):
             raise invalid_argument(
                 f"Mutation column and value size mismatch: Found: {len(self.names)} columns and "
@@ -101,18 +101,18 @@ class WritePlan:
         return row
 
     def check_given(self) -> None:
-        """Refuse an insert_or_update without a NOT NULL column, even where the row exists."""
+        """Reject an insert_or_update without a NOT NULL column, even if the row exists."""
         if self.unfilled:
             raise _not_given(self.rules.table, self.unfilled[0])
 
     def fill_key(self, row: Row, kind: WriteKind, evaluation: Evaluation) -> None:
-        """Give the key columns that are not named their values."""
+        """Fill in the key columns that are not named."""
         table = self.rules.table
         for column in self.missing_keys:
             name = column.name
             if column.generated is not None:
-                whole = {**self.blank, **row}
-                row[name] = evaluation.value(column.generated, table, whole, column.value_type)
+                full_row = {**self.blank, **row}
+                row[name] = evaluation.value(column.generated, table, full_row, column.value_type)
             elif column.is_filled_in and kind == "update":
                 raise failed_precondition(
                     f"Implicit use of primary key default value for column `{table.name}.{name}` "
@@ -129,13 +129,13 @@ class WritePlan:
             else:
                 raise _not_given(table, name)
 
-    def whole_row(self, given: Row, evaluation: Evaluation) -> Row:
+    def whole_row(self, incoming: Row, evaluation: Evaluation) -> Row:
         """A new row from the named columns: defaults, generated columns, and all others NULL."""
         table = self.rules.table
-        row = {**self.blank, **given}
+        row = {**self.blank, **incoming}
         for column in self.defaults:
-            if column.name not in given:
-                row[column.name] = evaluation.default(table, column, given)
+            if column.name not in incoming:
+                row[column.name] = evaluation.default(table, column, incoming)
         if self.rules.generated:
             compute_generated(self.rules, row, evaluation)
         for name in self.required:
@@ -145,9 +145,9 @@ class WritePlan:
 
 
 def write_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> WritePlan:
-    """The plan of mutations of this kind that name these columns. Raises `SpannerError`.
+    """The plan of mutations of this kind that name these columns.  Raises `SpannerError`.
 
-    Plans are kept with the rules, and go with them when the schema changes or is dropped.
+    Plans are cached with the rules, and are dropped with them when the schema changes.
     """
     plan: WritePlan | None = rules.plans.get((columns, kind))
     if plan is None:
@@ -159,12 +159,12 @@ def write_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> 
 
 def _make_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> WritePlan:
     table = rules.table
-    found = tuple(table.column(name) for name in columns)
-    names = tuple(column.name for column in found)
-    for position, column in enumerate(found):
+    named_columns = tuple(table.column(name) for name in columns)
+    names = tuple(column.name for column in named_columns)
+    for position, column in enumerate(named_columns):
         if column.name in names[:position]:
             raise invalid_argument(f"Multiple values for column {column.name}.")
-        # An update has to say which row it means.
+        # An update has to identify its row.
         if column.generated is not None and not (
             kind == "update" and column.name in table.key_names
         ):
@@ -176,20 +176,24 @@ def _make_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> 
     return WritePlan(
         rules,
         names,
-        tuple(column_reader(table, column) for column in found),
-        tuple(column.name for column in found if column.commit_timestamp),
+        tuple(column_reader(table, column) for column in named_columns),
+        tuple(column.name for column in named_columns if column.commit_timestamp),
         frozenset(names) & table.value_names,
         tuple(table.column(name) for name in table.key_names if name not in names),
         frozenset(column.name for column in rest if column.on_update is not None),
         tuple(column for column in rest if column.is_filled_in),
         tuple(column.name for column in required),
-        tuple(one.name for one in required if not one.is_filled_in and one.generated is None),
+        tuple(
+            column.name
+            for column in required
+            if not column.is_filled_in and column.generated is None
+        ),
         {column.name: None for column in table.columns},
     )
 
 
 def column_reader(table: Table, column: ColumnDefinition) -> Callable[[Plain], Value]:
-    """What turns a plain value into the column's, or refuses it."""
+    """A function from a plain value to the column's value, which may reject it."""
     value_type, is_nullable = column.value_type, column.is_nullable
     where = f"{table.name}.{column.name}"
     read = value_reader(value_type, where)
@@ -257,7 +261,7 @@ def _bytes_of(value: Value) -> int:
 
 
 def compute_generated(rules: TableRules, row: Row, evaluation: Evaluation) -> None:
-    """Put the generated columns' values into a row."""
+    """Add the generated columns' values to a row."""
     for column in rules.generated:
         row[column.name] = evaluation.value(
             column.generated or "", rules.table, row, column.value_type
@@ -269,7 +273,7 @@ def compute_generated(rules: TableRules, row: Row, evaluation: Evaluation) -> No
 
 
 def check_row(rules: TableRules, row: Row, evaluation: Evaluation) -> None:
-    """Hold a row to the table's CHECK constraints: OUT_OF_RANGE when one is false."""
+    """Check a row against the table's CHECK constraints: OUT_OF_RANGE if one is false."""
     table = rules.table
     for check in table.checks:
         if evaluation.value(check.expression, table, row, _BOOL) is False:
@@ -280,7 +284,7 @@ def check_row(rules: TableRules, row: Row, evaluation: Evaluation) -> None:
 
 
 def check_key_size(table: Table, key: bytes) -> None:
-    """Hold an encoded key to the limit on keys; INVALID_ARGUMENT."""
+    """Check an encoded key against the limit on keys; INVALID_ARGUMENT."""
     if len(key) <= _KEY_BYTES_MAX:
         return
     size = len(key) - len(table.prefix) - _KEY_PART_OVERHEAD * len(table.key)

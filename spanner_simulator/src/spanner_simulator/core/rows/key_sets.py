@@ -1,7 +1,7 @@
-"""Key sets: which rows a read or a deletion means, and their bounds in the keyspace.
+"""Key sets: the rows of a read or a deletion, and their bounds in the keyspace.
 
-They hold key values in plain form, as the API has them; a table (an index counts as one) gives
-them types. A bound may name only the first parts of a key.
+They hold key values in plain form, as in the API; a table (or an index) gives them types.  A bound
+may name only the first parts of a key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spanner_simulator.errors import SpannerError, failed_precondition
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """One end of a span: the first key parts, and whether rows that have them belong to it."""
+    """One end of a span: the first key parts, and whether rows with these parts are included."""
 
     values: list[Plain]
     inclusive: bool
@@ -42,7 +42,7 @@ class KeySet:
 
 
 def decode_key(table: Table, plain: list[Plain]) -> list[Value]:
-    """Key values in plain form to values; may be fewer than the key has parts."""
+    """Key values in plain form to values; may be fewer than the key's parts."""
     if len(plain) > len(table.key):
         raise _wrong_count(table, len(table.key), plain)
     return [
@@ -52,14 +52,14 @@ def decode_key(table: Table, plain: list[Plain]) -> list[Value]:
 
 
 def whole_key(table: Table, plain: list[Plain]) -> bytes:
-    """The encoded key of all key values in plain form; FAILED_PRECONDITION when some miss."""
+    """The encoded key of all key values in plain form; FAILED_PRECONDITION if some are missing."""
     if len(plain) != len(table.key):
         raise _wrong_count(table, len(table.key), plain)
     return table.encoded_key_of(decode_key(table, plain))
 
 
 def prefix_range(table: Table, plain: list[Plain], parts: int) -> KeyRange:
-    """The rows whose key begins with exactly `parts` values, as a key of an index means it."""
+    """The rows whose key begins with exactly `parts` values, as for a key of an index."""
     if len(plain) != parts:
         raise _wrong_count(table, parts, plain)
     prefix = table.encoded_key_of(decode_key(table, plain))

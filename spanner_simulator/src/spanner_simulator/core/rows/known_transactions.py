@@ -1,7 +1,7 @@
-"""The transactions of a database by their ids: how one begins, is found again, and ends.
+"""The transactions of a database by their ids: their beginning, look-up and end.
 
-A transaction that has ended is known for a while, as a client may ask for it once more; clients
-simply forget others, so that the oldest go when there are very many.
+A transaction that has ended is kept for a while, because a client may ask for it again; clients may
+abandon others, so the oldest are dropped if there are very many.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.errors import Code, SpannerError, failed_precondition, not_found
 
 _FINISHED_TRANSACTIONS_MAX = 10_000
-# Clients simply forget read-only transactions; the oldest of this many cannot be in use any more.
+# Clients may abandon read-only transactions; the oldest of this many cannot be in use any more.
 _TRANSACTIONS_MAX = 100_000
 _RETRY_DELAY_MS = 5
 
@@ -23,13 +23,13 @@ class KnownTransactions:
 
     def __init__(self, chance: Rng) -> None:
         self._chance = chance
-        # Ordered, as an ordinary dictionary does not find its oldest entry fast.
+        # Ordered, because an ordinary dictionary does not find its oldest entry fast.
         self._by_id: OrderedDict[bytes, Transaction] = OrderedDict()
         self._finished: OrderedDict[bytes, None] = OrderedDict()
         self._last_number = 0
 
     def begin(self, *, begun_at: int, read_us: int | None, tag: str) -> Transaction:
-        """A new one, after `begun_at` commits: read-write, or read-only at `read_us`."""
+        """A new transaction after `begun_at` commits: read-write, or read-only at `read_us`."""
         self._last_number += 1
         transaction_id = b"%d-%08x" % (self._last_number, self._chance.getrandbits(32))
         transaction = Transaction(transaction_id, begun_at, read_us, tag)
@@ -40,7 +40,7 @@ class KnownTransactions:
         return transaction
 
     def find(self, transaction_id: bytes) -> Transaction:
-        """A transaction that may go on, or has committed; else NOT_FOUND or ABORTED."""
+        """A transaction that may go on, or has committed; otherwise NOT_FOUND or ABORTED."""
         transaction = self._by_id.get(transaction_id)
         if transaction is None:
             raise not_found(
@@ -51,7 +51,7 @@ class KnownTransactions:
         return transaction
 
     def check_writable(self, transaction: Transaction, verb: str) -> None:
-        """Refuse to write in, or to commit, one that has ended or only reads."""
+        """Reject writes and commits of a transaction that has ended or is read-only."""
         if transaction.is_read_only:
             raise failed_precondition(f"Cannot {verb} a read-only transaction.")
         if transaction.state == "ABORTED":
@@ -62,19 +62,19 @@ class KnownTransactions:
             )
 
     def commit(self, transaction: Transaction, commit_us: int) -> None:
-        """End one at its commit timestamp."""
+        """End a transaction at its commit timestamp."""
         transaction.state, transaction.commit_us = "COMMITTED", commit_us
         self._finish(transaction)
 
     def roll_back(self, transaction_id: bytes) -> None:
-        """End one without effect; unknown ones are ignored, as clients expect."""
+        """End a transaction without effect; unknown ones are ignored, as clients expect."""
         transaction = self._by_id.get(transaction_id)
         if transaction is not None and transaction.state == "ACTIVE":
             transaction.state = "ROLLED_BACK"
             self._finish(transaction)
 
     def abort(self, transaction: Transaction, reason: str) -> SpannerError:
-        """End one that its client has to try again; the error that says so."""
+        """End a transaction that its client has to retry; return the error for that."""
         transaction.state = "ABORTED"
         self._finish(transaction)
         return _aborted(f"Transaction was aborted: {reason}")

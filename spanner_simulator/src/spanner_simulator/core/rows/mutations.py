@@ -1,4 +1,4 @@
-"""Mutations as values, and what they come to: the changes of rows that change streams report."""
+"""Mutations as values, and their result: the changes of rows that change streams report."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from spanner_simulator.core.timestamps import MAX_NS
 from spanner_simulator.core.values import Plain, Row
 
 COMMIT_TIMESTAMP: Final = "spanner.commit_timestamp()"
-"""What stands in a mutation for the commit timestamp."""
+"""The placeholder of the commit timestamp in a mutation."""
 
 PENDING: Final = MAX_NS + 1
-"""What a TIMESTAMP column holds until the commit gives it the commit timestamp.
+"""The value of a TIMESTAMP column until the commit sets it to the commit timestamp.
 
-It is no legal timestamp and sorts after all of them. Reading it is an error of the service.
+It is not a legal timestamp and sorts after all of them.  Reading it is an error of the service.
 """
 
 WriteKind = Literal["insert", "update", "insert_or_update", "replace"]
@@ -36,7 +36,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletion of a key set; keys that do not exist are no error."""
+    """Deletion of a key set; missing keys are not an error."""
 
     table: str
     keys: KeySet
@@ -47,7 +47,7 @@ Mutation: TypeAlias = Write | Delete
 
 @dataclass(slots=True)
 class RowChange:
-    """What a transaction did to one row in the end. `written` names non-key columns."""
+    """The net change of one row by a transaction; `written` names non-key columns."""
 
     table: Table
     key: bytes

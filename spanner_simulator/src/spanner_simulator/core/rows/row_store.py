@@ -1,7 +1,7 @@
-"""All rows of one database, of tables and of their indexes, and the rules that bind them.
+"""All rows of one database, of tables and of their indexes, and the rules that apply to them.
 
-It follows the schema, hands out what a transaction or a read at a time may see, and takes what a
-commit stores. Time, chance, and who may commit when are the database's business.
+It follows the schema, returns the rows that a transaction or a read at a time may see, and stores
+the writes of a commit.  The database handles time, random numbers, and who may commit when.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class RowStore:
     def follow_schema(
         self, catalogue: Catalogue, evaluation: Evaluation, *, at_us: int
     ) -> list[BackFill]:
-        """Bring the rows under a changed schema; the back-fills that remain to be committed.
+        """Change the rows to a new schema; return the back-fills that remain to be committed.
 
-        Raises `SpannerError`, and changes nothing, when rows forbid the change.
+        Raises `SpannerError`, and changes nothing, if rows forbid the change.
         """
         rules = build_rules(catalogue)
         plan = plan_rows(self.rules, rules, self.tables, evaluation, at_us=at_us)
@@ -46,9 +46,10 @@ class RowStore:
         return plan.fills
 
     def due_rows(self, now_us: int) -> Iterator[tuple[str, list[bytes]]]:
-        """Tables with rows that their row deletion policy selects, and the keys of these in order.
+        """Tables with rows that their row deletion policy selects, with these rows' keys in order.
 
-        A row is due when its timestamp is at least so many days old; one without it never is.
+        A row is due if its timestamp is at least as old as the policy's number of days; a row
+        without a timestamp never is.
         """
         for name in sorted(self.rules):
             table = self.rules[name].table
@@ -99,24 +100,30 @@ class RowStore:
         limit: int = 0,
         index: HiddenIndex | None = None,
     ) -> list[Row]:
-        """Rows of a key set in key order without repeats; with an index, its entries."""
-        found: dict[bytes, Row] = {}
+        """Rows of a key set in key order without repetitions; with an index, its entries."""
+        rows_by_key: dict[bytes, Row] = {}
         source = table if index is None else index.table
         for plain in keys.keys:
             if index is not None and index.key_length < len(source.key):
                 where = prefix_range(source, plain, index.key_length)
-                found.update(self.scan(source, where, transaction=transaction, read_us=read_us))
+                rows_by_key.update(
+                    self.scan(source, where, transaction=transaction, read_us=read_us)
+                )
                 continue
             key = whole_key(source, plain)
             row = self._row(source, key, transaction=transaction, read_us=read_us)
             if row is not None:
-                found[key] = row
+                rows_by_key[key] = row
         spans = [None] if keys.everything else keys.spans
         for span in spans:
             where = key_range(source, span)
-            found.update(self.scan(source, where, transaction=transaction, read_us=read_us))
+            rows_by_key.update(self.scan(source, where, transaction=transaction, read_us=read_us))
         is_ordered = not keys.keys and len(spans) == 1
-        rows = list(found.values()) if is_ordered else [found[key] for key in sorted(found)]
+        rows = (
+            list(rows_by_key.values())
+            if is_ordered
+            else [rows_by_key[key] for key in sorted(rows_by_key)]
+        )
         return rows[:limit] if limit > 0 else rows
 
     def _row(
@@ -164,9 +171,10 @@ class RowStore:
         transaction: Transaction | None,
         read_us: int | None,
     ) -> None:
-        """Refuse a read in a transaction that is over, or of columns that cannot be read.
+        """Reject a read in a transaction that is over, or of columns that cannot be read.
 
-        Those are columns that await their commit, and at a time those that were added later.
+        Those are columns that await their commit and, at a past time, columns that were added
+        later.
         """
         if read_us is not None:
             added_us = self._existing(table, read_us).added_us

@@ -1,9 +1,9 @@
-"""Carrying out mutations: what each does to a transaction's write set, and what must hold then.
+"""Carries out mutations: the effect of each on a transaction's write set, and the final checks.
 
-Parents must exist when a child is written, and children go with their parent or keep it. Unique
-indexes are looked at when all mutations of a statement or a commit are done, so
-that two rows may swap their values. What a statement has looked at is noted as read, for a commit
-to see whether it still holds.
+Parents must exist when a child is written, and children are deleted with their parent or prevent
+it.  Unique indexes are checked after all mutations of a statement or a commit, so that two rows may
+swap their values.  The rows that a statement examined are recorded as read, so that a commit can
+check that they are unchanged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RowWriter:
         reader: Transaction | None = None,
         commit_number: int = 0,
     ) -> None:
-        """`reader`: the transaction that is to remember what was looked at."""
+        """`reader` is the transaction that records the examined rows."""
         self._writes = writes
         self._evaluation = evaluation
         self._reader = reader
@@ -57,7 +57,7 @@ class RowWriter:
         self._fresh: dict[tuple[str, bytes], TableRules] = {}
 
     def apply(self, mutations: Iterable[Mutation]) -> int:
-        """Apply all or, raising `SpannerError`, nothing; how many rows they meant."""
+        """Apply all mutations or, raising `SpannerError`, none; return the number of rows."""
         mark = self._writes.mark()
         try:
             count = sum([self._apply(mutation) for mutation in mutations])
@@ -76,8 +76,8 @@ class RowWriter:
             case Write():
                 plan = write_plan(rules, mutation.columns, mutation.kind)
                 for plain in mutation.rows:
-                    given = plan.read(plain, now_us=self._evaluation.now_us)
-                    self._write(plan, mutation.kind, given)
+                    incoming = plan.read(plain, now_us=self._evaluation.now_us)
+                    self._write(plan, mutation.kind, incoming)
                 return len(mutation.rows)
             case Delete():
                 return self._delete(rules, mutation.keys)
@@ -85,9 +85,9 @@ class RowWriter:
                 assert_never(mutation)
 
     def try_to_delete(self, name: str, key: bytes) -> bool:
-        """Delete a row by its encoded key, with all that goes with it.
+        """Delete a row by its encoded key, with all that is deleted with it.
 
-        False when it is not there, or when other rows hold it.
+        False if it does not exist, or if other rows prevent it.
         """
         row = self._row(name, key)
         if row is None:
@@ -121,51 +121,51 @@ class RowWriter:
 
     # -- writing
 
-    def _write(self, plan: WritePlan, kind: WriteKind, given: Row) -> None:
+    def _write(self, plan: WritePlan, kind: WriteKind, incoming: Row) -> None:
         rules, table = plan.rules, plan.rules.table
         if plan.missing_keys:
-            plan.fill_key(given, kind, self._evaluation)
-        key = table.encoded_key(given)
+            plan.fill_key(incoming, kind, self._evaluation)
+        key = table.encoded_key(incoming)
         old = self._row(rules.name, key)
         match kind:
             case "insert":
                 if old is not None:
                     raise already_exists(
-                        f"Row {key_text(table, given)} in table {table.name} already exists",
+                        f"Row {key_text(table, incoming)} in table {table.name} already exists",
                     )
-                self._insert(plan, key, given)
+                self._insert(plan, key, incoming)
             case "update":
                 if old is None:
                     raise not_found(
-                        f"Row {key_text(table, given)} in table {table.name} is missing. "
+                        f"Row {key_text(table, incoming)} in table {table.name} is missing. "
                         "Row cannot be updated.",
                     )
-                self._update(plan, key, old, given)
+                self._update(plan, key, old, incoming)
             case "insert_or_update":
                 plan.check_given()
                 if old is None:
-                    self._insert(plan, key, given)
+                    self._insert(plan, key, incoming)
                 else:
-                    self._update(plan, key, old, given)
+                    self._update(plan, key, old, incoming)
             case "replace":
                 if old is not None:
                     self._remove(rules, key, old)
-                self._insert(plan, key, given)
+                self._insert(plan, key, incoming)
             case _:
                 assert_never(kind)
 
-    def _insert(self, plan: WritePlan, key: bytes, given: Row) -> None:
+    def _insert(self, plan: WritePlan, key: bytes, incoming: Row) -> None:
         rules, table = plan.rules, plan.rules.table
-        row = plan.whole_row(given, self._evaluation)
+        row = plan.whole_row(incoming, self._evaluation)
         check_key_size(table, key)
         if rules.parent is not None:
             self._check_parent(rules.parent, table, row)
         self._writes.insert(rules, key, row, table.value_names)
         self._note_change(rules, key)
 
-    def _update(self, plan: WritePlan, key: bytes, old: Row, given: Row) -> None:
+    def _update(self, plan: WritePlan, key: bytes, old: Row, incoming: Row) -> None:
         rules, written = plan.rules, plan.written
-        row = {**old, **given}
+        row = {**old, **incoming}
         if plan.on_update and written:
             row |= dict.fromkeys(plan.on_update, PENDING)
             written |= plan.on_update
@@ -196,13 +196,13 @@ class RowWriter:
         for span in [None] if keys.everything else keys.spans:
             for key, _ in self._scan(rules.name, key_range(table, span)):
                 row = self._writes.row(rules.name, key)
-                if row is not None:  # else gone with another one
+                if row is not None:  # otherwise another one has deleted it
                     self._remove(rules, key, row)
                     count += 1
         return count
 
     def _remove(self, rules: TableRules, key: bytes, row: Row) -> None:
-        """Delete a row, then its children table by table, each with its own."""
+        """Delete a row, then its children table by table, each with its own children."""
         self._writes.remove(rules, key)
         for child in rules.children:
             values = [row.get(name) for name in rules.table.key_names]
@@ -226,7 +226,7 @@ class RowWriter:
             row = self._writes.row(name, key)
             if row is None:
                 continue
-            # Of several writes to a row the last one counts.
+            # The last of several writes to a row counts.
             check_row(rules, row, self._evaluation)
             for index in rules.unique_indexes:
                 self._check_unique(index, row)
@@ -238,16 +238,20 @@ class RowWriter:
         entries = self._having(index.table, values)
         if len(entries) > 1:
             base = index.base
-            others = [one for _, one in entries if key_text(base, one) != key_text(base, row)]
+            same_values = [
+                entry_row
+                for _, entry_row in entries
+                if key_text(base, entry_row) != key_text(base, row)
+            ]
             raise already_exists(
                 f"Unique index violation on index {index.index.name} at index key "
                 f"{key_text(index.table, row, index.key_length)}. It conflicts with row "
-                f"{key_text(base, (others or [row])[0])} in table {base.name}.",
+                f"{key_text(base, (same_values or [row])[0])} in table {base.name}.",
             )
 
 
 def _check_key_stays(table: Table, key: bytes, old: Row, new: Row) -> None:
-    """Refuse an update that a generated part of the key would follow: OUT_OF_RANGE."""
+    """Reject an update that would change a generated part of the key: OUT_OF_RANGE."""
     if table.encoded_key(new) == key:
         return
     column = next(name for name in table.key_names if new[name] != old[name])

@@ -1,8 +1,9 @@
-"""What a change of the schema does to rows: found out first, carried out when nothing forbids it.
+"""The effect of a schema change on rows: computed first, carried out if nothing forbids it.
 
-Columns come and go in all versions of a row, so that old versions stay readable under the new
-schema. A new column's default is not put in here but returned, for it is a change of data that
-change streams report. Indexes are built from the current rows only; they begin to exist now.
+Columns are added and removed in all versions of a row, so that old versions stay readable under the
+new schema.  A new column's default is not added here but returned, because it is a change of data
+that change streams report.  Indexes are built only from the current rows, because they begin to
+exist now.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class BackFill:
 
 @dataclass(slots=True)
 class RowChangePlan:
-    """What is to be done with the rows of a database; `carry_out` does it and cannot fail."""
+    """The changes to the rows of a database; `carry_out` makes them and cannot fail."""
 
     gone: list[str] = field(default_factory=list)
     built: dict[str, TableRows] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class RowChangePlan:
     fills: list[BackFill] = field(default_factory=list)
 
     def carry_out(self, rows: dict[str, TableRows]) -> None:
-        """Bring the rows under the new schema."""
+        """Change the rows to the new schema."""
         for name in self.gone:
             del rows[name]
         for name, change in self.rewritten:
@@ -62,9 +63,9 @@ def plan_rows(
     *,
     at_us: int,
 ) -> RowChangePlan:
-    """What a change from the old rules to the new ones demands; `SpannerError` when rows forbid it.
+    """The plan for a change from the old rules to the new ones; `SpannerError` if rows forbid it.
 
-    `rows` is left as it is.
+    `rows` is not changed.
     """
     plan = RowChangePlan()
     forms: dict[str, _NewForm] = {}
@@ -78,16 +79,16 @@ def plan_rows(
             form.check(rows[name])
             if form.changes_rows:
                 plan.rewritten.append((name, form.whole))
-            plan.added_us.update({(name, one.name.lower()): at_us for one in form.adds})
+            plan.added_us.update({(name, column.name.lower()): at_us for column in form.adds})
             plan.fills.extend(form.fills(rows[name]))
     for name, rules in new.items():
-        known = {index.name: index for index in old[name].indexes} if name in old else {}
+        old_indexes = {index.name: index for index in old[name].indexes} if name in old else {}
         for index in rules.indexes:
-            if not _is_same(known.get(index.name), index):
+            if not _is_same(old_indexes.get(index.name), index):
                 current = _current(rows, name, forms.get(name))
                 plan.built[index.name] = _build(index, current, at_us)
-    wanted = set(new) | {index.name for rules in new.values() for index in rules.indexes}
-    plan.gone = [name for name in rows if name not in wanted]
+    names = set(new) | {index.name for rules in new.values() for index in rules.indexes}
+    plan.gone = [name for name in rows if name not in names]
     return plan
 
 
@@ -110,19 +111,21 @@ class _NewForm:
         self._rules = rules
         self._evaluation = evaluation
         self._old = old
-        self.drops = [one.name for one in old.columns if one.name.lower() not in table.by_name]
-        self.adds = [one for one in table.columns if one.name.lower() not in old.by_name]
+        self.drops = [
+            column.name for column in old.columns if column.name.lower() not in table.by_name
+        ]
+        self.adds = [column for column in table.columns if column.name.lower() not in old.by_name]
         self._altered = [
             (old.by_name[column.name.lower()], column)
             for column in table.columns
             if column.name.lower() in old.by_name and old.by_name[column.name.lower()] != column
         ]
-        self._defaults = [one for one in self.adds if one.is_filled_in]
-        self._blank: Row = {one.name: None for one in self.adds}
+        self._defaults = [column for column in self.adds if column.is_filled_in]
+        self._blank: Row = {column.name: None for column in self.adds}
 
     @property
     def changes_rows(self) -> bool:
-        """Whether a row of the old form is none of the new one."""
+        """Whether a row of the old form is not a row of the new one."""
         return bool(self.drops or self.adds)
 
     def whole(self, row: Row) -> Row:
@@ -151,8 +154,8 @@ class _NewForm:
             yield BackFill(self._rules, key, self.filled(row), names)
 
     def check(self, rows: TableRows) -> None:
-        """Hold the current rows to what the new definition demands."""
-        changed = [one for old, one in self._altered if old.value_type != one.value_type]
+        """Check the current rows against the new definition."""
+        changed = [new for former, new in self._altered if former.value_type != new.value_type]
         required = [
             column
             for before, column in self._altered
@@ -189,7 +192,7 @@ def _is_same(old: HiddenIndex | None, new: HiddenIndex) -> bool:
 
 
 def _build(index: HiddenIndex, rows: Iterator[tuple[bytes, Row, int]], at_us: int) -> TableRows:
-    """An index over the rows; FAILED_PRECONDITION when it is unique and they are not."""
+    """An index over the rows; FAILED_PRECONDITION if it is unique and they are not."""
     built = TableRows(at_us)
     seen: set[bytes] = set()
     for _, row, commit_number in rows:
@@ -198,12 +201,12 @@ def _build(index: HiddenIndex, rows: Iterator[tuple[bytes, Row, int]], at_us: in
             continue
         values = index.unique_key(row)
         if values is not None:
-            own = index.table.encoded_key_of(values)
-            if own in seen:
+            index_key = index.table.encoded_key_of(values)
+            if index_key in seen:
                 raise failed_precondition(
                     f"Found uniqueness violation on index {index.index.name},  duplicate key: "
                     f"{key_text(index.table, row, index.key_length)}",
                 )
-            seen.add(own)
+            seen.add(index_key)
         built.write(entry[0], entry[1], commit_us=at_us, commit_number=commit_number)
     return built

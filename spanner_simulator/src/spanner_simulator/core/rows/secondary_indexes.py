@@ -1,7 +1,7 @@
-"""Secondary indexes as hidden tables: what an index has of a row, and where it stands.
+"""Secondary indexes as hidden tables: the entry of a row in an index, and its place.
 
-An index's table has the index's key, then the rest of its base table's key, as its primary key;
-its columns are those and the stored ones.
+An index's table has the index's key, then the rest of its base table's key, as its primary key; its
+columns are those and the stored ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spanner_simulator.core.values import Dialect, Row, Value
 class HiddenIndex:
     """An index with its hidden table; a row with NULL in a column of `not_null` is left out.
 
-    Rows with NULL in their key are always left out of PostgreSQL's unique indexes, for there NULL
+    PostgreSQL's unique indexes always leave out rows with NULL in their key, because there NULL
     equals nothing; in GoogleSQL it equals itself.
     """
 
@@ -30,7 +30,7 @@ class HiddenIndex:
 
     @property
     def key_length(self) -> int:
-        """How many parts the index's own key has."""
+        """Number of parts of the index's own key."""
         return len(self.index.key)
 
     def entry(self, row: Row) -> tuple[bytes, Row] | None:
@@ -42,7 +42,7 @@ class HiddenIndex:
         return self.table.encoded_key(entry), entry
 
     def unique_key(self, row: Row) -> list[Value] | None:
-        """What no other row may have in its own key; None when any number of rows may."""
+        """The part of its key that no other row may have; None if duplicates are allowed."""
         if not self.index.is_unique or any(row.get(name) is None for name in self.not_null):
             return None
         return self.own_key(row)
@@ -55,13 +55,13 @@ class HiddenIndex:
 @lru_cache(maxsize=4096)
 def hidden_index(index: Index, base: Table, dialect: Dialect) -> HiddenIndex:
     """The hidden table of an index; the same object each time."""
-    own = [replace(part, name=base.column(part.name).name) for part in index.key]
-    taken = {part.name for part in own}
-    key = (*own, *(part for part in base.key if part.name not in taken))
-    taken.update(part.name for part in key)
+    index_parts = [replace(part, name=base.column(part.name).name) for part in index.key]
+    names_used = {part.name for part in index_parts}
+    key = (*index_parts, *(part for part in base.key if part.name not in names_used))
+    names_used.update(part.name for part in key)
     stored = [base.column(name).name for name in index.storing]
-    names = (*(part.name for part in key), *(name for name in stored if name not in taken))
+    names = (*(part.name for part in key), *(name for name in stored if name not in names_used))
     table = Table(index.name, tuple(base.column(name) for name in names), key)
     leaves_out = index.is_null_filtered or (index.is_unique and dialect == "POSTGRESQL")
-    not_null = tuple(part.name for part in own) if leaves_out else ()
+    not_null = tuple(part.name for part in index_parts) if leaves_out else ()
     return HiddenIndex(index, base, table, index.name.lower(), names, not_null)

@@ -1,7 +1,7 @@
-"""Byte strings in order, cheap to add to and to remove from at any size.
+"""Byte strings in order, with fast insertion and removal at any size.
 
-They lie in blocks of bounded length, so an insertion moves at most one block's worth of pointers,
-and the one block is found by bisection over the blocks' last keys. No block is ever empty.
+They are in blocks of bounded length, so an insertion moves at most one block's pointers, and the
+block is found by bisection over the blocks' last keys.  No block is ever empty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BLOCK_MAX: Final = 2_000
 
 
 class SortedKeys:
-    """A sorted set of keys; adding one that is there, or removing one that is not, is a fault."""
+    """A sorted set of keys; adding an existing one, or removing a missing one, is a fault."""
 
     def __init__(self) -> None:
         self._blocks: list[list[bytes]] = []
@@ -25,7 +25,7 @@ class SortedKeys:
         return self._count
 
     def add(self, key: bytes) -> None:
-        """Put a new key in its place."""
+        """Insert a new key in its place."""
         self._count += 1
         if not self._blocks:
             self._blocks.append([key])
@@ -43,13 +43,13 @@ class SortedKeys:
 
     def _halve(self, index: int) -> None:
         block = self._blocks[index]
-        # Keys that only ever grow leave full blocks behind, not half-empty ones.
-        at = len(block) // 2 if index + 1 < len(self._blocks) else len(block) - 1
-        self._blocks[index : index + 1] = [block[:at], block[at:]]
-        self._lasts[index : index + 1] = [block[at - 1], block[-1]]
+        # Keys that only grow leave full blocks behind, not half-empty ones.
+        middle = len(block) // 2 if index + 1 < len(self._blocks) else len(block) - 1
+        self._blocks[index : index + 1] = [block[:middle], block[middle:]]
+        self._lasts[index : index + 1] = [block[middle - 1], block[-1]]
 
     def remove(self, key: bytes) -> None:
-        """Take a key out."""
+        """Remove a key."""
         index = bisect_left(self._lasts, key)
         block = self._blocks[index]
         del block[bisect_left(block, key)]

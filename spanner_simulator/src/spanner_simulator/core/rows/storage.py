@@ -1,7 +1,7 @@
-"""Rows in several versions: the current one for transactions, older ones for reads at a timestamp.
+"""Rows in several versions: the current one for transactions, older ones for reads at a time.
 
 A deletion is a version too, so that a read in the past, and the check of a transaction's range
-reads, see that something was there. A version that is too old to be read is removed when its row is
+reads, see that there was a row.  A version that is too old to be read is removed when its row is
 written again; a deleted row is removed some time after its last version became too old.
 """
 
@@ -33,7 +33,7 @@ class KeyRange:
 class RowHistory:
     """All versions of one row; `changed_at` is the number of the last commit that wrote it.
 
-    The last version stands apart, as most rows have only that: `row` since `since_us`.
+    The last version is stored separately, because most rows have only that: `row` since `since_us`.
     """
 
     row: Row | None
@@ -56,7 +56,7 @@ class RowHistory:
         return [*(self.older or ()), (self.since_us, self.row)]
 
     def add(self, row: Row | None, *, commit_us: int, commit_number: int, horizon_us: int) -> None:
-        """Put a version on top; those that ended before the horizon go."""
+        """Add a version; versions that ended before the horizon are dropped."""
         older = self.older or []
         older.append((self.since_us, self.row))
         while len(older) > 1 and older[1][0] <= horizon_us:
@@ -66,11 +66,11 @@ class RowHistory:
 
 
 class TableRows:
-    """The rows of one table or index, ordered by encoded key. Rows are never changed in place.
+    """The rows of one table or index, ordered by encoded key.  Rows are never changed in place.
 
     `created_us` is when the table began to exist, `added_us` when those of its columns did (by
     lower-case name) that were added later; `changed_at` the number of the last commit.
-    `forgotten_at` is that of the last one that wrote a row of which nothing is left.
+    `forgotten_at` is the number of the last commit that wrote a row that was dropped since.
     """
 
     def __init__(self, created_us: int = 0) -> None:
@@ -83,7 +83,7 @@ class TableRows:
         self._deleted: deque[tuple[int, bytes]] = deque()
 
     def __len__(self) -> int:
-        """How many rows there are, deleted ones included that can still be read."""
+        """Number of rows, including deleted ones that can still be read."""
         return len(self._rows)
 
     def current(self, key: bytes) -> Row | None:
@@ -92,19 +92,19 @@ class TableRows:
         return history.row if history is not None else None
 
     def read(self, key: bytes, timestamp_us: int | None) -> Row | None:
-        """The row at a time; None means the last committed one."""
+        """The row at a time; None means the last committed version."""
         history = self._rows.get(key)
         if history is None:
             return None
         return history.row if timestamp_us is None else history.at(timestamp_us)
 
     def row_changed_at(self, key: bytes) -> int:
-        """The number of the last commit that can have written this row; 0 when none did."""
+        """The number of the last commit that may have written this row; 0 if none has."""
         history = self._rows.get(key)
         return history.changed_at if history is not None else self.forgotten_at
 
     def histories(self, where: KeyRange) -> Iterator[tuple[bytes, RowHistory]]:
-        """All rows of a range in key order, deleted ones included."""
+        """All rows of a range in key order, including deleted ones."""
         rows = self._rows
         for key in self._keys.between(where.low, where.high):
             yield key, rows[key]
@@ -150,13 +150,14 @@ class TableRows:
                 self._keys.remove(key)
 
     def rewrite(self, change: Callable[[Row], Row]) -> None:
-        """Put another form of each row, in all its versions; for a change of the schema."""
+        """Transform each row, in all its versions, for a change of the schema."""
         for history in self._rows.values():
             if history.row is not None:
                 history.row = change(history.row)
             if history.older is not None:
                 history.older = [
-                    (at, None if row is None else change(row)) for at, row in history.older
+                    (changed_us, None if row is None else change(row))
+                    for changed_us, row in history.older
                 ]
 
     def sample_keys(self, count: int) -> list[bytes]:

@@ -1,6 +1,6 @@
-"""What binds the rows of each table, found once per schema: indexes, parents, children.
+"""The rules for the rows of each table, computed once per schema: indexes, parents, children.
 
-Everything is resolved to objects here, so that writing a row looks nothing up by name.
+Everything is resolved to objects here, so that writing a row needs no look-up by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spanner_simulator.core.schema.statements import ColumnDefinition
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Child:
-    """A table interleaved in another one whose rows hold its parent's rows, or go with them."""
+    """A table interleaved in another, whose rows prevent its parent's deletion or follow it."""
 
     table: Table
     cascades: bool
@@ -26,7 +26,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableRules:
-    """What binds one table's rows; `generated` is in the order in which they can be computed."""
+    """The rules for one table's rows; `generated` is in the order of computation."""
 
     table: Table
     name: str
@@ -34,13 +34,13 @@ class TableRules:
     parent: Table | None
     children: tuple[Child, ...]
     generated: tuple[ColumnDefinition, ...]
-    # What `write_plan` has made for these rules.
+    # The plans that `write_plan` has made for these rules.
     plans: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
     def unique_indexes(self) -> Iterable[HiddenIndex]:
-        """The indexes that admit each key once."""
-        return (one for one in self.indexes if one.index.is_unique)
+        """The unique indexes."""
+        return (index for index in self.indexes if index.index.is_unique)
 
 
 Rules = dict[str, TableRules]

@@ -1,8 +1,8 @@
-"""Transactions: what they read and wrote, and whether that still holds when they want to commit.
+"""Transactions: their reads and writes, and whether these are still valid at the commit.
 
 Concurrency control is optimistic: nothing blocks, reads are recorded with the number of the last
-commit at that moment, and a commit is refused (ABORTED) when something it read changed since.
-A committed transaction therefore saw, and acts on, the state right before its own commit.
+commit at that moment, and a commit is rejected (ABORTED) if something that it read has changed
+since.  So a committed transaction saw, and acts on, the state immediately before its own commit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TransactionState = Literal["ACTIVE", "COMMITTED", "ROLLED_BACK", "ABORTED"]
 class Transaction:
     """One transaction of a session; read-only ones have a `read_us` and never commit.
 
-    `begun_at` is the number of the last commit when it began; `writes` what its DML has written;
+    `begun_at` is the number of the last commit when it began; `writes` the writes of its DML;
     `commit_us` its commit timestamp once it has one.
     """
 
@@ -45,15 +45,15 @@ class Transaction:
         return self.read_us is not None
 
     def note_key(self, table: str, key: bytes, *, commit_number: int) -> None:
-        """Record a read of one key; the first read of a key is the one that must still hold."""
+        """Record a read of one key; the first read of a key must still be valid."""
         self.key_reads.setdefault((table, key), commit_number)
 
     def note_range(self, table: str, where: KeyRange, *, commit_number: int) -> None:
-        """Record a read of a range, rows that were absent included."""
+        """Record a read of a range, including absent rows."""
         self.range_reads.setdefault((table, where), commit_number)
 
     def conflict(self, rows: Mapping[str, TableRows]) -> str | None:
-        """The table in which something this transaction read has changed since, or None."""
+        """The table in which something that this transaction read has changed since, or None."""
         for (table, key), commit_number in self.key_reads.items():
             if table not in rows or rows[table].row_changed_at(key) > commit_number:
                 return table
@@ -63,7 +63,7 @@ class Transaction:
             held = rows[table]
             if held.changed_at > commit_number and (
                 held.forgotten_at > commit_number
-                or any(one.changed_at > commit_number for _, one in held.histories(where))
+                or any(history.changed_at > commit_number for _, history in held.histories(where))
             ):
                 return table
         return None
@@ -79,7 +79,7 @@ class Transaction:
         )
 
     def check_readable(self, table: Table, columns: Collection[str]) -> None:
-        """Refuse to read what awaits the commit timestamp: INVALID_ARGUMENT.
+        """Reject reading columns that await the commit timestamp: INVALID_ARGUMENT.
 
         A pending key column makes the whole table, or index, unreadable; any other only itself.
         """

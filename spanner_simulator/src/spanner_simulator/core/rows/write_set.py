@@ -1,10 +1,9 @@
-"""What one transaction has written so far and only it sees: rows, index entries, net changes.
+"""The uncommitted writes of one transaction: rows, index entries, net changes.
 
-A row's state keeps its committed form and its present one, and from the two follows the net
-change: insert then update is one INSERT, insert then delete is nothing, update then delete one
-DELETE; only a delete followed by an insert stays two changes. States are replaced, never changed,
-so that a statement that fails can be taken back. Index entries are rows of hidden tables and
-always follow the rows.
+A row's state keeps its committed form and its present one, and from the two follows the net change:
+insert then update is one INSERT, insert then delete is nothing, update then delete one DELETE; only
+a delete followed by an insert stays two changes.  States are replaced, never changed, so that a
+failed statement can be undone.  Index entries are rows of hidden tables and always follow the rows.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ class RowState:
 
     @property
     def is_insert(self) -> bool:
-        """Whether what made `after` is an insert."""
+        """Whether `after` was made by an insert."""
         return self.before is None or self.removed_at >= 0
 
 
 class WriteSet:
-    """The writes of one transaction. `rules` are those of the schema when it began."""
+    """The writes of one transaction; `rules` are those of the schema when it began."""
 
     def __init__(self, rules: Rules, rows: Mapping[str, TableRows]) -> None:
         self.rules = rules
         self._rows = rows
         self._states: dict[str, dict[bytes, RowState]] = {}
-        # Touched keys in order, only of what has been scanned.
+        # Touched keys in order, only in scanned ranges.
         self._ordered: dict[str, SortedKeys] = {}
         self._undo: list[tuple[str, bytes, RowState | None]] = []
         self._next_place = 0
@@ -69,7 +68,7 @@ class WriteSet:
         return state
 
     def is_touched(self, name: str, key: bytes) -> bool:
-        """Whether the transaction has dealt with this row before."""
+        """Whether the transaction has read or written this row's state before."""
         return key in self._states.get(name, ())
 
     def row(self, name: str, key: bytes) -> Row | None:
@@ -78,14 +77,14 @@ class WriteSet:
 
     def scan(self, name: str, where: KeyRange) -> list[tuple[bytes, Row]]:
         """The rows of a range as the transaction sees them, in key order."""
-        found = self._rows[name].scan(where, None)
+        stored = self._rows[name].scan(where, None)
         states = self._states.get(name)
         if not states:
-            return list(found)
+            return list(stored)
         touched = list(self._touched_keys(name, states).between(where.low, where.high))
         if not touched:
-            return list(found)
-        rows = dict(found)
+            return list(stored)
+        rows = dict(stored)
         for key in touched:
             row = states[key].after
             if row is None:
@@ -104,23 +103,23 @@ class WriteSet:
 
     def pending_columns(self, name: str) -> set[str]:
         """The columns of a table, or an index, that await the commit timestamp."""
-        found: set[str] = set()
+        columns: set[str] = set()
         for table, key in self._pending:
             pending = _awaiting(self.rules[table].table, self.row(table, key))
             if table == name:
-                found |= pending
+                columns |= pending
             for index in self.rules[table].indexes:
                 if index.name == name:
-                    found |= pending.intersection(index.names)
-        return found
+                    columns |= pending.intersection(index.names)
+        return columns
 
     @property
     def places(self) -> set[tuple[str, bytes]]:
-        """Table names and keys of everything touched, index entries included."""
+        """Table names and keys of all touched rows, including index entries."""
         return {(name, key) for name, states in self._states.items() for key in states}
 
     def final_rows(self) -> Iterator[tuple[str, bytes, Row | None]]:
-        """What has to be stored, index entries included; None deletes."""
+        """The rows to store, including index entries; None deletes."""
         for name, states in self._states.items():
             is_index = name not in self.rules
             for key, state in states.items():
@@ -152,7 +151,7 @@ class WriteSet:
         self._put(rules, key, RowState(old.before, row, old.removed_at, place, written))
 
     def update(self, rules: TableRules, key: bytes, row: Row, written: frozenset[str]) -> None:
-        """Put another form of a row that is there."""
+        """Replace an existing row."""
         old = self.state(rules.name, key)
         place = old.written_at if old.written_at >= 0 else self._place()
         self._put(
@@ -160,7 +159,7 @@ class WriteSet:
         )
 
     def remove(self, rules: TableRules, key: bytes) -> None:
-        """Take away a row that is there."""
+        """Remove an existing row."""
         old = self.state(rules.name, key)
         removed_at = old.removed_at
         if not old.is_insert:
@@ -179,7 +178,7 @@ class WriteSet:
             self._pending[rules.name, key] = None
 
     def _set(self, name: str, key: bytes, state: RowState) -> RowState | None:
-        """Put a state in its place; the one that was there."""
+        """Store a state; return the one before."""
         states = self._states.get(name)
         if states is None:
             states = self._states[name] = {}
@@ -210,7 +209,7 @@ class WriteSet:
         return len(self._undo)
 
     def roll_back_to(self, mark: int) -> None:
-        """Forget everything written since a mark."""
+        """Undo everything written since a mark."""
         while len(self._undo) > mark:
             name, key, old = self._undo.pop()
             if old is not None:
@@ -229,7 +228,7 @@ class WriteSet:
         )
 
     def resolve(self, commit_ns: int) -> None:
-        """Put the commit timestamp wherever it is awaited; ALREADY_EXISTS when keys meet."""
+        """Set every pending column to the commit timestamp; ALREADY_EXISTS if keys collide."""
         for name, key in self._pending:
             state, rules = self.state(name, key), self.rules[name]
             pending = _awaiting(rules.table, state.after)
@@ -254,7 +253,7 @@ class WriteSet:
 
 
 def _awaiting(table: Table, row: Row | None) -> set[str]:
-    """The columns that await the commit timestamp; a number in others may just look like it."""
+    """The columns that await the commit timestamp; a number in others may look the same."""
     return {
         name
         for name, value in (row or {}).items()
@@ -283,7 +282,7 @@ def _changes_of(table: Table, key: bytes, state: RowState) -> Iterator[tuple[int
 
 
 def key_text(table: Table, row: Row, parts: int | None = None) -> str:
-    """A row's key, or its first parts, as the service's messages print it."""
+    """A row's key, or its first parts, in the form of the service's messages."""
     return "[" + ",".join(_text(table, row, name) for name in table.key_names[:parts]) + "]"
 
 

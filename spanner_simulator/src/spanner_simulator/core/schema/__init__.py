@@ -1,1 +1,1 @@
-"""Tables, indexes, views, change streams and roles: what they are, and the DDL that makes them."""
+"""Tables, indexes, views, change streams and roles, and the DDL that makes them."""

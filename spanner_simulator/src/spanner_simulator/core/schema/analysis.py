@@ -1,7 +1,7 @@
 """The port through which the SQL inside a schema statement is checked before it is accepted.
 
-Defaults, generated columns and checks are SQL, which lies above the core. A catalogue may
-be given an analyser, which is bound to it and sees it as it is at the time of each call.
+Defaults, generated columns and checks are SQL, which is a layer above the core.  A catalogue may be
+given an analyser, which is bound to it and sees its state at the time of each call.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class ProtoFiles:
 
 
 class Analysis(Protocol):
-    """Knows SQL and protocol buffers; raises `SpannerError` for what it cannot understand."""
+    """Knows SQL and protocol buffers; raises `SpannerError` for invalid input."""
 
     def mismatch(self, expression: str, *, table: Table, result: ValueType) -> str | None:
-        """None when an expression over a row of the table converts to `result`, else its type."""
+        """None if an expression over a row of the table converts to `result`, else its type."""
         ...
 
     def proto_files(self, descriptors: bytes) -> ProtoFiles:
-        """What a serialised google.protobuf.FileDescriptorSet has."""
+        """The types and files of a serialised google.protobuf.FileDescriptorSet."""
         ...

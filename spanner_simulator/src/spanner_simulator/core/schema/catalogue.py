@@ -1,7 +1,7 @@
-"""The schema of one database: what exists by name, and the one namespace that all names share.
+"""The schema of one database: its objects by name, in the one namespace that all names share.
 
-Names are found without regard to case and kept as written; an object in a named schema is keyed
-and named `schema.name`. `statement_rules` changes it. Rows and stream partitions are not here:
+Names are compared without case and keep their spelling; an object in a named schema is keyed and
+named `schema.name`.  `statement_rules` changes it.  Rows and stream partitions are not here:
 `database` compares tables (immutable, by identity) before and after a statement.
 """
 
@@ -22,7 +22,7 @@ _NAME_MAX = 128
 
 
 class Catalogue:
-    """Everything that DDL makes, by lower-case name, in the order in which it was made."""
+    """Everything that DDL makes, by lower-case name, in the order of creation."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Catalogue:
         *,
         analysis: Callable[[Catalogue], Analysis] | None = None,
     ) -> None:
-        """`analysis` makes what checks the SQL in statements; without it, SQL is not checked."""
+        """`analysis` makes the checker of SQL in statements; without it, SQL is not checked."""
         self.dialect: Dialect = dialect
         self.analysis = None if analysis is None else analysis(self)
         self.schemas: dict[str, str] = {}
@@ -73,7 +73,7 @@ class Catalogue:
         return role
 
     def indexes_of(self, table: str) -> list[Index]:
-        """The indexes of a table, in the order in which they were made."""
+        """The indexes of a table, in the order of creation."""
         return [index for index in self.indexes.values() if index.table.lower() == table.lower()]
 
     def children_of(self, table: str) -> list[Table]:
@@ -85,18 +85,18 @@ class Catalogue:
         ]
 
     def has_privilege(self, role: str, kind: ddl.ObjectKind, name: str, privilege: str) -> bool:
-        """Whether a role has it, or `public`. A read function is named as in Grant."""
+        """Whether a role or `public` has a privilege.  A read function is named as in Grant."""
         return any(
-            (kind, name.lower(), privilege) in self.roles[one].privileges
-            for one in (role.lower(), "public")
-            if one in self.roles
+            (kind, name.lower(), privilege) in self.roles[grantee].privileges
+            for grantee in (role.lower(), "public")
+            if grantee in self.roles
         )
 
     # -- changing
 
     @contextmanager
     def restored_on_error(self) -> Iterator[None]:
-        """Give the catalogue back its state from before the block when the block raises."""
+        """Restore the catalogue's state from before the block if the block raises."""
         before = [dict(owned) for owned in self._owned()]
         try:
             yield
@@ -115,21 +115,21 @@ class Catalogue:
     # -- names
 
     def check_new_name(self, kind: str, name: str) -> None:
-        """Refuse a name that is malformed, in a schema that is not there, or taken already."""
-        schema, _, own = name.rpartition(".")
+        """Reject a name that is malformed, in a missing schema, or already used."""
+        schema, _, local_name = name.rpartition(".")
         if schema and schema.lower() not in self.schemas:
             raise not_found(f"Schema not found: {schema}")
-        if not self.is_valid_name(own):
+        if not self.is_valid_name(local_name):
             raise invalid_argument(f"{kind} name not valid: {name}.")
         self.check_free_name(name)
 
     def check_free_name(self, name: str) -> None:
-        """Refuse a name that anything else has, for all kinds share one namespace."""
+        """Reject a name that any other object has, because all kinds share one namespace."""
         if name.lower() in self._taken_names():
             raise failed_precondition(f"Duplicate name in schema: {name}.")
 
     def is_valid_name(self, name: str) -> bool:
-        """Whether a table, index, stream or schema may be so called."""
+        """Whether a table, index, stream or schema may have this name."""
         if not 0 < len(name) <= _NAME_MAX:
             return False
         return (

@@ -1,7 +1,7 @@
-"""Rules for columns: what one may be, how one may change, and what keeps one from going.
+"""Rules for columns: valid definitions, permitted changes, and what prevents dropping one.
 
-What the rows must say to a change (a new NOT NULL, a shorter length, a back-fill) is not here: the
-owner of the rows compares the tables before and after.
+The requirements on rows (a new NOT NULL, a shorter length, a back-fill) are not here: the owner of
+the rows compares the tables before and after.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LENGTH_MAX = {"STRING": 2_621_440, "BYTES": 10_485_760}
 
 
 def check_columns(catalogue: Catalogue, table: Table) -> None:
-    """Refuse definitions that contradict themselves or each other."""
+    """Reject definitions that contradict themselves or each other."""
     for column in table.columns:
         _check_column(catalogue, table, column)
     check_generated(catalogue, table)
@@ -88,7 +88,7 @@ def _check_identity(table: Table, column: ddl.ColumnDefinition) -> None:
 
 
 def add_column(catalogue: Catalogue, statement: ddl.AddColumn) -> None:
-    """Append a column; its value in the rows that exist is the caller's to fill in."""
+    """Append a column; the caller sets its value in existing rows."""
     table, column = catalogue.table(statement.table), statement.column
     if column.name.lower() in table.by_name:
         if statement.if_not_exists:
@@ -106,7 +106,7 @@ def add_column(catalogue: Catalogue, statement: ddl.AddColumn) -> None:
 
 
 def drop_column(catalogue: Catalogue, statement: ddl.DropColumn) -> None:
-    """Remove a column that nothing depends on any more."""
+    """Remove a column that nothing depends on."""
     table = catalogue.table(statement.table)
     column = table.column(statement.column)
     name = column.name.lower()
@@ -134,12 +134,12 @@ def drop_column(catalogue: Catalogue, statement: ddl.DropColumn) -> None:
             f"{users[0]}."
         )
     _check_row_deletion(table, column.name, None)
-    kept = tuple(old for old in table.columns if old != column)
-    catalogue.tables[table.name.lower()] = replace(table, columns=kept)
+    remaining = tuple(old for old in table.columns if old != column)
+    catalogue.tables[table.name.lower()] = replace(table, columns=remaining)
 
 
 def _check_row_deletion(table: Table, name: str, column: ddl.ColumnDefinition | None) -> None:
-    """Refuse an alteration that leaves a policy with a column of another type, or with none."""
+    """Reject a change that leaves a policy with a column of another type, or without one."""
     policy = table.row_deletion
     is_lost = column is None or column.value_type.code != "TIMESTAMP"
     if policy is not None and policy.column.lower() == name.lower() and is_lost:
@@ -206,7 +206,7 @@ def _check_key_change(
 
 
 def _check_type_change(old: ddl.ColumnDefinition, new: ddl.ColumnDefinition) -> None:
-    """Lengths change freely, and nothing else does; a vector does not stop being one."""
+    """Lengths may change freely, nothing else may; a vector stays a vector."""
     before, after = old.value_type.base_name(), new.value_type.base_name()
     if {before, after} in ({"STRING", "BYTES"}, {"ARRAY<STRING>", "ARRAY<BYTES>"}):
         raise unsupported("ALTER COLUMN from STRING to BYTES and back")

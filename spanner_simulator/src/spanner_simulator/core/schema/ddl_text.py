@@ -1,7 +1,6 @@
-"""The catalogue as DDL, spaced as GetDatabaseDdl spaces it, in an order that makes it again.
+"""The catalogue as DDL, spaced as by GetDatabaseDdl, in an order in which it can be executed.
 
-Expressions are printed as they were written; the service rewrites some of PostgreSQL's (`1` as
-`'1'::bigint`).
+Expressions keep their spelling; the service rewrites some of PostgreSQL's (`1` as `'1'::bigint`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from spanner_simulator.core.schema.catalogue import SYSTEM_ROLES, Catalogue
 from spanner_simulator.core.schema.schema_objects import ChangeStream, Index, Table
 from spanner_simulator.core.schema.statements import Check, ColumnDefinition, KeyColumn, OptionValue
 
-# PostgreSQL's options of a change stream are printed in this order, however they were given.
+# PostgreSQL's options of a change stream are printed in this order, in whatever order they were
+# set.
 _STREAM_OPTIONS = (
     "value_capture_type", "retention_period", "exclude_insert", "exclude_update", "exclude_delete",
     "exclude_ttl_deletes", "allow_txn_exclusion", "partition_mode",
@@ -22,7 +22,7 @@ _STREAM_OPTIONS = (
 
 
 def catalogue_ddl(catalogue: Catalogue) -> list[str]:
-    """Statements that would make this schema again, in an order that works."""
+    """Statements that would create this schema again, in an executable order."""
     return list(_Printer(catalogue).statements())
 
 
@@ -50,17 +50,19 @@ class _Printer:
                 yield self._index(index)
         for stream in catalogue.streams.values():
             yield self._stream(stream)
-        own = [role for role in catalogue.roles.values() if role.name not in SYSTEM_ROLES]
-        for role in own:
+        roles = [role for role in catalogue.roles.values() if role.name not in SYSTEM_ROLES]
+        for role in roles:
             yield f"CREATE ROLE {self._quoted(role.name)}"
         for role in catalogue.roles.values():
-            for (kind, name), entries in groupby(sorted(role.privileges), lambda one: one[:2]):
+            for (kind, name), entries in groupby(
+                sorted(role.privileges), lambda privilege: privilege[:2]
+            ):
                 yield self._grant(role.name, kind, name, [entry[2] for entry in entries])
 
     # -- tables
 
     def _google_table(self, table: Table) -> str:
-        """The key stands behind the brackets, and a comma after each clause."""
+        """The key follows the brackets, with a comma after each clause."""
         lines = [*map(self._google_column, table.columns), *map(self._check, table.checks)]
         text = f"CREATE TABLE {self._quoted(table.name)} (\n"
         text += "".join(f"  {line},\n" for line in lines)
@@ -73,7 +75,7 @@ class _Printer:
         return text
 
     def _postgres_table(self, table: Table) -> str:
-        """The key stands among the columns."""
+        """The key is among the columns."""
         lines = [self._postgres_column(column) for column in table.columns]
         lines += [f"PRIMARY KEY({self._list(table.key_names)})"] if table.key else []
         lines += [self._check(check) for check in table.checks]
@@ -177,5 +179,5 @@ class _Printer:
         where = f"{kind} {self._quoted(name)}"
         if kind == "TABLE FUNCTION" and not self._is_google:
             where = f"FUNCTION spanner.{self._quoted(name)}"
-        to = "ROLE " if self._is_google else ""
-        return f"GRANT {', '.join(privileges)} ON {where} TO {to}{self._quoted(role)}"
+        grantee_kind = "ROLE " if self._is_google else ""
+        return f"GRANT {', '.join(privileges)} ON {where} TO {grantee_kind}{self._quoted(role)}"

@@ -1,8 +1,9 @@
-"""Which names of columns an SQL text uses, as far as words alone tell.
+"""The column names that an SQL text uses, as far as words alone show.
 
-The core knows no SQL: a generated column, a check or a default is text here. What depends on what
-must be known all the same when a column is to go. A word counts as a column's name unless it is a
-reserved word, a function, an alias after AS, the type of a literal or a cast, or part of a date.
+The core does not parse SQL: a generated column, a check or a default is text here.  Its
+dependencies must still be known when a column is dropped.  A word counts as a column's name unless
+it is a reserved word, a function, an alias after AS, the type of a literal or a cast, or part of a
+date.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ _DATE_PARTS = frozenset(
         "DAYOFYEAR", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR",
     )
 )  # fmt: skip
-# Stands on both sides of a text, so that every word has neighbours.
+# Added on both sides of a text, so that every word has neighbours.
 _NOTHING = Token("end", "", 0, 0)
 
 
 def column_names(expression: str, dialect: Dialect, *, table: str) -> frozenset[str]:
     """The names in an expression over a row of a table that may be columns, in lower case.
 
-    What GoogleSQL writes behind a dot is a field of the column before it; in PostgreSQL it is a
-    column of a table.
+    In GoogleSQL a name after a dot is a field of the column before it; in PostgreSQL it is a column
+    of a table.
     """
     words = _words(expression, dialect)
     reserved = LEXICONS[dialect].reserved
@@ -37,7 +38,7 @@ def column_names(expression: str, dialect: Dialect, *, table: str) -> frozenset[
     if dialect == "GOOGLE_STANDARD_SQL":
         owner = table.rpartition(".")[2].lower()
     functions: list[str] = []
-    found: set[str] = set()
+    names: set[str] = set()
     for index, word in enumerate(words):
         if word.is_symbol("("):
             before = words[index - 1]
@@ -50,12 +51,12 @@ def column_names(expression: str, dialect: Dialect, *, table: str) -> frozenset[
             and _is_value(words, index, owner)
             and not _is_date_part(words, index, functions[-1] if functions else "")
         ):
-            found.add(word.text.lower())
-    return frozenset(found)
+            names.add(word.text.lower())
+    return frozenset(names)
 
 
 def _is_value(words: Sequence[Token], index: int, owner: str | None) -> bool:
-    """Whether a name is neither a function nor a type nor an alias nor what a dot leads to."""
+    """Whether a name is not a function, a type, an alias or a name after a dot."""
     before, after = words[index - 1], words[index + 1]
     if after.is_symbol("(") or after.kind in ("text", "bytes"):
         return False

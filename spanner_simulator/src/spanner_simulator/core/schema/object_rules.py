@@ -1,7 +1,7 @@
 """Rules for indexes, roles with their privileges, and the proto bundle.
 
-An index's rows are the caller's: an `Index` says what they hold. A bundle's types and the files
-that define them are in the catalogue; reading a descriptor is done by the catalogue's analyser.
+The caller maintains an index's rows: an `Index` defines their columns.  A bundle's types and the
+files that define them are in the catalogue; the catalogue's analyser reads descriptors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALLOWED: dict[ddl.ObjectKind, tuple[str, ...]] = {
 
 
 def create_index(catalogue: Catalogue, statement: ddl.CreateIndex) -> None:
-    """Define an index; filling it, and refusing rows that are not unique, is the caller's."""
+    """Define an index; the caller fills it, and rejects rows that are not unique."""
     schema = statement.table.rpartition(".")[0]
     if catalogue.dialect == "POSTGRESQL" and schema and "." not in statement.name:
         statement = replace(statement, name=f"{schema}.{statement.name}")
@@ -46,8 +46,8 @@ def create_index(catalogue: Catalogue, statement: ddl.CreateIndex) -> None:
     if not statement.key:
         raise invalid_argument(f"Index {name} does not specify any key columns.")
     named = [
-        _indexed(name, table, one)
-        for one in (*(part.name for part in statement.key), *statement.storing)
+        _indexed(name, table, column)
+        for column in (*(part.name for part in statement.key), *statement.storing)
     ]
     for position, column in enumerate(named):
         if column in named[:position]:
@@ -94,7 +94,7 @@ def _indexed(index: str, table: Table, name: str) -> ddl.ColumnDefinition:
 def create_bundle(
     catalogue: Catalogue, statement: ddl.CreateProtoBundle, descriptors: bytes
 ) -> None:
-    """Make the bundle of a database that has none yet."""
+    """Create the bundle of a database without one."""
     if catalogue.proto_types:
         raise unsupported("a second CREATE PROTO BUNDLE")
     if not descriptors:
@@ -110,16 +110,16 @@ def create_bundle(
 
 
 def with_known_types(catalogue: Catalogue, statement: ddl.Statement) -> ddl.Statement:
-    """The same statement, its columns' named types taken from the bundle; else INVALID_ARGUMENT."""
+    """The same statement with its columns' named types from the bundle, or INVALID_ARGUMENT."""
     match statement:
         case ddl.CreateTable(columns=columns):
-            known = tuple(_known_column(catalogue, column) for column in columns)
-            return replace(statement, columns=known)
+            columns_with_types = tuple(_known_column(catalogue, column) for column in columns)
+            return replace(statement, columns=columns_with_types)
         case ddl.AddColumn(column=column):
             return replace(statement, column=_known_column(catalogue, column))
         case ddl.AlterColumn(changes={"value_type": value_type}):
-            found = _known_type(catalogue, value_type)
-            return replace(statement, changes={**statement.changes, "value_type": found})
+            known_type = _known_type(catalogue, value_type)
+            return replace(statement, changes={**statement.changes, "value_type": known_type})
         case _:
             return statement
 
@@ -132,17 +132,17 @@ def _known_type(catalogue: Catalogue, kind: ValueType) -> ValueType:
     name = (kind.element or kind).proto_name
     if name is None:
         return kind
-    found = catalogue.proto_types.get(name)
-    if found is None:
+    proto_type = catalogue.proto_types.get(name)
+    if proto_type is None:
         raise invalid_argument(f"Type not found: {name}")
-    return found if kind.element is None else replace(kind, element=found)
+    return proto_type if kind.element is None else replace(kind, element=proto_type)
 
 
 # -- roles
 
 
 def create_role(catalogue: Catalogue, statement: ddl.CreateRole) -> None:
-    """Make a role without privileges."""
+    """Create a role without privileges."""
     name = statement.name
     if name.lower() in catalogue.roles:
         if statement.if_not_exists:
@@ -154,16 +154,20 @@ def create_role(catalogue: Catalogue, statement: ddl.CreateRole) -> None:
 
 
 def drop_role(catalogue: Catalogue, role: Role) -> None:
-    """Remove a role that DDL made."""
+    """Remove a role that DDL created."""
     if role.name in SYSTEM_ROLES:
         raise failed_precondition(f"Cannot alter or drop the system role {role.name}.")
     del catalogue.roles[role.name.lower()]
 
 
 def forget_lost_objects(catalogue: Catalogue) -> None:
-    """Take away the privileges on what has been dropped, lest its successor should have them."""
+    """Revoke the privileges on dropped objects: later objects of the name must not get them."""
     for key, role in catalogue.roles.items():
-        kept = frozenset(one for one in role.privileges if _exists(catalogue, one[0], one[1]))
+        kept = frozenset(
+            privilege
+            for privilege in role.privileges
+            if _exists(catalogue, privilege[0], privilege[1])
+        )
         if kept != role.privileges:
             catalogue.roles[key] = replace(role, privileges=kept)
 
@@ -177,7 +181,7 @@ def _exists(catalogue: Catalogue, kind: ddl.ObjectKind, name: str) -> bool:
 
 
 def grant(catalogue: Catalogue, statement: ddl.Grant) -> None:
-    """Give privileges to roles, or take them away."""
+    """Grant privileges to roles, or revoke them."""
     for privilege in statement.privileges:
         if privilege not in _ALLOWED[statement.kind]:
             raise invalid_argument(f"Privilege {privilege} cannot be granted on {statement.kind}.")

@@ -1,7 +1,7 @@
-"""Tables, change streams and roles as values: what is, not how it came to be.
+"""Tables, change streams and roles as values, independent of the statements that made them.
 
-All are immutable; a schema change puts a new object in the catalogue, so that the holder of
-an old one (a running commit, a change record) keeps a consistent state.
+All are immutable; a schema change puts a new object in the catalogue, so that the holder of an old
+one (a running commit, a change record) keeps a consistent state.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def duration_us(text: str) -> int:
     """Microseconds of a duration such as `36h`; FAILED_PRECONDITION when malformed."""
-    # More digits than that are no number to the service either.
-    found = re.fullmatch(r"([0-9]{1,18})([smhd])", text)
-    if found is None:
+    # The service also rejects numbers with more digits.
+    match = re.fullmatch(r"([0-9]{1,18})([smhd])", text)
+    if match is None:
         raise failed_precondition(f"Invalid time duration format: {text}.")
-    return int(found.group(1)) * _UNIT_S[found.group(2)] * 1_000_000
+    return int(match.group(1)) * _UNIT_S[match.group(2)] * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index: its own key, then the table's key, and columns kept with them.
+    """A secondary index: its own key, then the table's key, and stored columns.
 
-    A NULL_FILTERED one leaves rows out that have NULL in one of its key columns.
+    A NULL_FILTERED one leaves out rows with NULL in one of its key columns.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Index:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table; a column's ordinal is its place among those that are there now, from 1 on.
+    """A table; a column's ordinal is its place among the present columns, from 1 on.
 
     Compared by identity: it is a key of caches, and each schema change makes a new one.
     """
@@ -86,7 +86,7 @@ class Table:
 
     @cached_property
     def prefix(self) -> bytes:
-        """Where the table begins in the keyspace."""
+        """The prefix of the table's keys in the keyspace."""
         return table_prefix(self.name)
 
     @cached_property
@@ -96,7 +96,7 @@ class Table:
 
     @cached_property
     def key_parts(self) -> tuple[KeyPart, ...]:
-        """What the key encoding needs."""
+        """The key parts for the key encoding."""
         return tuple(
             KeyPart(self.column(part.name).value_type, part.descending, part.null_is_greatest)
             for part in self.key
@@ -115,7 +115,7 @@ class Table:
         return column
 
     def encoded_key(self, row: Row) -> bytes:
-        """The place of a row in the keyspace."""
+        """The encoded key of a row."""
         return encode_key(self.prefix, self.key_parts, [row.get(name) for name in self.key_names])
 
     def encoded_key_of(self, values: list[Value]) -> bytes:
@@ -125,9 +125,9 @@ class Table:
 
 @dataclass(frozen=True)
 class ChangeStream:
-    """A change stream's definition. `watch` None: it exists and watches nothing.
+    """A change stream's definition; with `watch` None it exists and watches nothing.
 
-    `default_retention` holds where the option retention_period is not set.
+    `default_retention` applies where the option retention_period is not set.
     """
 
     name: str
@@ -140,12 +140,12 @@ class ChangeStream:
     )
 
     def option(self, name: str) -> OptionValue:
-        """An option that was set explicitly, else None."""
+        """An option that was set explicitly, otherwise None."""
         return dict(self.options).get(name)
 
     @cached_property
     def capture_type(self) -> CaptureType:
-        """The value capture type, with the default filled in."""
+        """The value capture type, or its default."""
         match self.option("value_capture_type"):
             case "NEW_ROW":
                 return "NEW_ROW"
@@ -163,7 +163,7 @@ class ChangeStream:
 
     @cached_property
     def excluded_mod_types(self) -> frozenset[str]:
-        """Mod types that exclude_insert, exclude_update and exclude_delete keep out."""
+        """The mod types that exclude_insert, exclude_update and exclude_delete leave out."""
         return frozenset(
             kind
             for kind in ("INSERT", "UPDATE", "DELETE")
@@ -172,12 +172,12 @@ class ChangeStream:
 
     @property
     def excludes_ttl_deletes(self) -> bool:
-        """Whether deletes by a row deletion policy are kept out."""
+        """Whether deletes by a row deletion policy are left out."""
         return self.option("exclude_ttl_deletes") is True
 
     @property
     def allows_txn_exclusion(self) -> bool:
-        """Whether a transaction may ask to be kept out (exclude_txn_from_change_streams)."""
+        """Whether a transaction may exclude itself (exclude_txn_from_change_streams)."""
         return self.option("allow_txn_exclusion") is True
 
     @property
@@ -195,9 +195,9 @@ class ChangeStream:
         return f"{'read_proto_bytes' if is_mutable else 'read_json'}_{self.name}"
 
     def tracked_columns(self, table: Table) -> tuple[str, ...] | None:
-        """Non-key columns tracked, in ordinal order; None when the table is not watched.
+        """The tracked non-key columns, in ordinal order; None if the table is not watched.
 
-        Generated ones never are.
+        Generated columns never are.
         """
         if table not in self._tracked:
             self._tracked[table] = self._find_tracked(table)

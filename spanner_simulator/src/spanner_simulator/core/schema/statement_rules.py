@@ -1,4 +1,4 @@
-"""Carries out one DDL statement on a catalogue; each kind has its rules in a module of its own."""
+"""Carries out one DDL statement on a catalogue; each kind has its rules in a separate module."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from spanner_simulator.core.schema.catalogue import Catalogue
 def apply_statement(
     catalogue: Catalogue, statement: ddl.Statement, *, now_us: int, proto_descriptors: bytes = b""
 ) -> None:
-    """Carry out one statement whole, or raise `SpannerError` and change nothing.
+    """Apply one statement completely, or raise `SpannerError` and change nothing.
 
-    A failure of the analyser changes nothing either. `proto_descriptors` is a serialised
+    A failure of the analyser changes nothing either.  `proto_descriptors` is a serialised
     FileDescriptorSet with the types of a proto bundle.
     """
     with catalogue.restored_on_error():

@@ -124,7 +124,7 @@ def _option_value(words: DdlWords) -> ddl.OptionValue:
 
 
 def _converted(name: str, value: ddl.OptionValue) -> ddl.OptionValue:
-    """PostgreSQL takes 'true' for a boolean, and true for a text, which then fits nothing."""
+    """PostgreSQL converts 'true' to a boolean, and true to a text, which then fits nothing."""
     if name in _BOOLS and isinstance(value, str):
         return value.lower() == "true"
     if name in _TEXTS and isinstance(value, bool):
@@ -133,13 +133,13 @@ def _converted(name: str, value: ddl.OptionValue) -> ddl.OptionValue:
 
 
 def _check_kind(words: DdlWords, verb: str, name: str, value: ddl.OptionValue) -> None:
-    known = name.lower()
-    if known == "per_placement_tvf":
+    option = name.lower()
+    if option == "per_placement_tvf":
         raise unsupported("change stream option per_placement_tvf")
     if words.dialect == "GOOGLE_STANDARD_SQL":
-        if known not in (*_TEXTS, *_BOOLS):
+        if option not in (*_TEXTS, *_BOOLS):
             words.reject(f"Option: {name} is unknown.")
-        kind, kinds = (str, "strings") if known in _TEXTS else (bool, "booleans")
+        kind, kinds = (str, "strings") if option in _TEXTS else (bool, "booleans")
         if not (value is None or isinstance(value, kind)):
             words.reject(
                 f"Unexpected value for option: {name}. Supported option values are {kinds} and "
@@ -149,11 +149,11 @@ def _check_kind(words: DdlWords, verb: str, name: str, value: ddl.OptionValue) -
             words.reject("Invalid string literal: ''")
         return
     statement = f"in <{verb} CHANGE STREAM> statement."
-    if known not in (*_TEXTS, *_BOOLS):
+    if option not in (*_TEXTS, *_BOOLS):
         words.reject(f"Invalid change stream option '{name}' {statement}")
     if isinstance(value, int) and not isinstance(value, bool):
         words.reject(f"Failed to provide valid option value for '{name}' {statement}")
-    if known in _BOOLS and isinstance(value, str) and value.lower() not in ("true", "false"):
+    if option in _BOOLS and isinstance(value, str) and value.lower() not in ("true", "false"):
         raise failed_precondition(
             f"Unsupported option value in change stream option '{name}' {statement}"
         )

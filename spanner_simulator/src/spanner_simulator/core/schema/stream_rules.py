@@ -1,6 +1,6 @@
-"""Rules for change streams: names, limits, options, and what may be watched.
+"""Rules for change streams: names, limits, options, and watched objects.
 
-Every text is the service's own. An option's kind was checked when the statement was parsed.
+Every text is the service's own.  An option's kind was checked when the statement was parsed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRACKABLE = (
 
 
 def create_stream(catalogue: Catalogue, statement: ddl.CreateStream, now_us: int) -> None:
-    """Define a change stream; its read function takes a name of its own."""
+    """Define a change stream; its read function needs an unused name."""
     name = statement.name
     if statement.if_not_exists and name.lower() in catalogue.streams:
         return
@@ -51,7 +51,7 @@ def create_stream(catalogue: Catalogue, statement: ddl.CreateStream, now_us: int
 
 
 def alter_watch(catalogue: Catalogue, statement: ddl.AlterStreamWatch) -> None:
-    """Watch something else, or nothing."""
+    """Watch other objects, or none."""
     stream = catalogue.stream(statement.name)
     if statement.watch is None and stream.watch is None:
         raise failed_precondition(
@@ -64,7 +64,7 @@ def alter_watch(catalogue: Catalogue, statement: ddl.AlterStreamWatch) -> None:
 
 
 def alter_options(catalogue: Catalogue, statement: ddl.AlterStreamOptions) -> None:
-    """Set options, or reset those that are None, as the documentation has it."""
+    """Set options, or reset those that are None, as documented."""
     stream = catalogue.stream(statement.name)
     _check_options(statement.options)
     options = dict(stream.options)
@@ -87,7 +87,7 @@ def _changed(
     watch: ddl.Watch | None,
     options: tuple[tuple[str, ddl.OptionValue], ...],
 ) -> ChangeStream:
-    """A new object, because what the old one has worked out no longer holds."""
+    """A new object, because values cached in the old one no longer apply."""
     return ChangeStream(stream.name, stream.created_us, watch, options, stream.default_retention)
 
 
@@ -124,7 +124,7 @@ def _check_retention(value: str) -> None:
 
 
 def _checked_watch(catalogue: Catalogue, stream: str, watch: ddl.Watch | None) -> ddl.Watch | None:
-    """The FOR clause with names as the tables write them."""
+    """The FOR clause with names in the tables' spelling."""
     if watch is None:
         return None
     if watch.everything:
@@ -139,9 +139,9 @@ def _checked_watch(catalogue: Catalogue, stream: str, watch: ddl.Watch | None) -
                 "clause."
             )
         tables.append((table.name, _watched_columns(stream, table, columns)))
-    found = ddl.Watch(tables=tuple(tables))
-    _check_crowd(catalogue, stream, found)
-    return found
+    checked = ddl.Watch(tables=tuple(tables))
+    _check_crowd(catalogue, stream, checked)
+    return checked
 
 
 def _watched_table(catalogue: Catalogue, stream: str, name: str) -> Table:
@@ -164,7 +164,7 @@ def _watched_columns(
 ) -> tuple[str, ...] | None:
     if names is None:
         return None
-    found: list[str] = []
+    columns: list[str] = []
     for name in names:
         column = table.by_name.get(name.lower())
         if column is None:
@@ -183,31 +183,35 @@ def _watched_columns(
                 f"Change Stream {stream} does not support tracking non-key generated column "
                 f"{table.name}.{column.name}. {_TRACKABLE}"
             )
-        if column.name in found:
+        if column.name in columns:
             raise failed_precondition(
                 f"Change Stream {stream} should not list Column {column.name} of Table "
                 f"{table.name} more than once in the FOR clause."
             )
-        found.append(column.name)
-    return tuple(found)
+        columns.append(column.name)
+    return tuple(columns)
 
 
 def _check_crowd(catalogue: Catalogue, name: str, watch: ddl.Watch) -> None:
     """No more than three streams on ALL, on a whole table, or on a column."""
-    others = [one for key, one in catalogue.streams.items() if key != name.lower()]
+    other_streams = [watcher for key, watcher in catalogue.streams.items() if key != name.lower()]
     stream = ChangeStream(name, 0, watch)
     if watch.everything:
-        _check_count(name, "ALL", sum(_watches_all(one) for one in others))
+        _check_count(name, "ALL", sum(_watches_all(watcher) for watcher in other_streams))
     for table in catalogue.tables.values():
         if _watches_whole(stream, table):
-            _check_count(name, table.name, sum(_watches_whole(one, table) for one in others))
+            _check_count(
+                name, table.name, sum(_watches_whole(watcher, table) for watcher in other_streams)
+            )
         for column in stream.tracked_columns(table) or ():
-            count = sum(column in (one.tracked_columns(table) or ()) for one in others)
+            count = sum(
+                column in (watcher.tracked_columns(table) or ()) for watcher in other_streams
+            )
             _check_count(name, column, count)
 
 
-def _check_count(stream: str, tracked: str, others: int) -> None:
-    if others >= STREAMS_PER_OBJECT_MAX:
+def _check_count(stream: str, tracked: str, count: int) -> None:
+    if count >= STREAMS_PER_OBJECT_MAX:
         raise failed_precondition(
             f"Failed to create or alter Change Stream {stream} : because it is not allowed to have "
             f"more than {STREAMS_PER_OBJECT_MAX} Change Streams tracking the same table or non-key "
@@ -230,7 +234,7 @@ def _watches_whole(stream: ChangeStream, table: Table) -> bool:
 
 
 def check_table_is_untracked(catalogue: Catalogue, table: Table) -> None:
-    """Refuse to drop a table that a stream names; FOR ALL stops watching it."""
+    """Reject dropping a table that a stream names; FOR ALL stops watching it."""
     trackers = sorted(
         stream.name
         for stream in catalogue.streams.values()
@@ -246,7 +250,7 @@ def check_table_is_untracked(catalogue: Catalogue, table: Table) -> None:
 
 
 def check_column_is_untracked(catalogue: Catalogue, table: Table, column: str) -> None:
-    """Refuse to drop a column that a stream lists; a stream of the whole table permits it.
+    """Reject dropping a column that a stream lists; a stream of the whole table permits it.
 
     The text counts all streams that track it, also those that do not list it.
     """

@@ -13,7 +13,7 @@ from spanner_simulator.core.schema.type_ddl import google_type, postgres_type
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import failed_precondition, invalid_argument, unsupported
 
-# What a table without a primary key has for one.
+# The primary key of a table without one.
 _ROWID: Final = ddl.ColumnDefinition(
     "rowid", ValueType("INT64"), is_nullable=False, identity=ddl.Identity(), is_hidden=True
 )
@@ -26,7 +26,7 @@ _COLUMN_CLAUSES: Final = (
 
 @dataclass(slots=True)
 class _Parts:
-    """What stands between the brackets of CREATE TABLE, or in ADD COLUMN."""
+    """The parts between the brackets of CREATE TABLE, or in ADD COLUMN."""
 
     columns: list[ddl.ColumnDefinition] = field(default_factory=list)
     keys: list[tuple[ddl.KeyColumn, ...]] = field(default_factory=list)
@@ -122,12 +122,12 @@ def _time_to_live(words: DdlWords) -> ddl.RowDeletionPolicy:
     words.expect("INTERVAL")
     interval = words.text("interval")
     words.expect("ON")
-    found = re.fullmatch(r"\s*([0-9]+)\s*(days?|weeks?)\s*", interval, re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"\s*([0-9]+)\s*(days?|weeks?)\s*", interval, re.IGNORECASE)
+    if match is None:
         raise invalid_argument("TTL interval must be a whole number of days")
-    if len(found[1]) > _INTERVAL_DIGITS_MAX:
+    if len(match[1]) > _INTERVAL_DIGITS_MAX:
         raise invalid_argument(f'interval field value out of range: "{interval}"')
-    days = int(found[1]) * (7 if found[2].lower().startswith("week") else 1)
+    days = int(match[1]) * (7 if match[2].lower().startswith("week") else 1)
     return ddl.RowDeletionPolicy(words.name(), days)
 
 
@@ -159,7 +159,7 @@ def key_columns(words: DdlWords, *, null_is_greatest: bool = False) -> tuple[ddl
 
 
 def _starts_constraint(words: DdlWords) -> bool:
-    """Whether a table constraint stands here, rather than a column of such a name."""
+    """Whether a table constraint is next, rather than a column of such a name."""
     first, second = words.peek(), words.peek(1)
     if first.is_keyword("CONSTRAINT"):
         return words.peek(2).is_keyword("FOREIGN", "CHECK", "PRIMARY", "UNIQUE", "EXCLUDE")
@@ -185,7 +185,7 @@ def _check(words: DdlWords) -> ddl.Check:
 
 
 def _google_column(words: DdlWords, parts: _Parts) -> bool:
-    """Read a column; whether it has OPTIONS."""
+    """Read a column; return it, and whether it has OPTIONS."""
     column = ddl.ColumnDefinition(words.name("column name"), google_type(words))
     size = column.value_type.vector_length
     if size is not None and size < 0:
@@ -219,10 +219,10 @@ def _google_column(words: DdlWords, parts: _Parts) -> bool:
 
 def _identity(words: DdlWords, column: str) -> ddl.Identity:
     """The options of an identity column, in brackets."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     value: Any
     is_open = words.accept_symbol("(")
-    while is_open and not (found and words.peek().is_symbol(")")):
+    while is_open and not (options and words.peek().is_symbol(")")):
         if words.accept("BIT_REVERSED_POSITIVE"):
             option, value = "The sequence kind", None
         elif words.accept("SKIP"):
@@ -233,17 +233,17 @@ def _identity(words: DdlWords, column: str) -> ddl.Identity:
             words.encountered("sequence_param")
         else:
             option, value = "START WITH COUNTER", _count(words)
-        if option in found:
+        if option in options:
             words.reject(f"{option} is set more than once.")
-        found[option] = value
+        options[option] = value
     if is_open:
         words.expect_symbol(")")
-    if "The sequence kind" not in found:
+    if "The sequence kind" not in options:
         raise invalid_argument(
             f"The sequence kind of an identity column {column} is not specified. Please specify "
             "the sequence kind explicitly or set the database option `default_sequence_kind`."
         )
-    return ddl.Identity(found.get("START WITH COUNTER"), found.get("SKIP RANGE"))
+    return ddl.Identity(options.get("START WITH COUNTER"), options.get("SKIP RANGE"))
 
 
 def _skip_range(words: DdlWords) -> tuple[int, int]:
@@ -262,7 +262,7 @@ def _count(words: DdlWords) -> int:
 
 
 def _alter_identity(words: DdlWords, table: str, column: str) -> ddl.AlterColumn:
-    """What follows ALTER IDENTITY, or in PostgreSQL the column."""
+    """The words after ALTER IDENTITY, or in PostgreSQL after the column."""
     change: dict[str, Any] = {"skip": None}
     if words.accept("RESTART"):
         change = {"start": _count(words)}
@@ -412,12 +412,12 @@ def _google_alter(words: DdlWords, table: str) -> ddl.Statement:
         words.reject(f"Unexpected {'PRIMARY KEY' if parts.keys else 'HIDDEN'} clause")
     fields = ["value_type", "is_nullable", "default", "generated", "is_stored"]
     fields += ["on_update", "identity"]
-    # OPTIONS left out keep what they were.
+    # Omitted OPTIONS stay the same.
     fields += ["commit_timestamp"] if has_options else []
     changes = {name: getattr(column, name) for name in fields}
     if column.identity is not None:
-        given = {"start": column.identity.start, "skip": column.identity.skip}
-        changes["identity"] = {name: one for name, one in given.items() if one is not None}
+        current = {"start": column.identity.start, "skip": column.identity.skip}
+        changes["identity"] = {name: value for name, value in current.items() if value is not None}
     return ddl.AlterColumn(table, column.name, changes)
 
 

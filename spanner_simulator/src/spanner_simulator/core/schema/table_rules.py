@@ -1,6 +1,6 @@
 """Rules for tables as a whole: keys, interleaving and row deletion policies.
 
-The texts are the service's own, learnt from Google's emulator.
+The texts are the service's own, as seen in Google's emulator.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _INTERLEAVING_DEPTH_MAX = 7
 
 
 def create_table(catalogue: Catalogue, statement: ddl.CreateTable) -> None:
-    """Make a table with its constraints; its rows are the caller's."""
+    """Create a table with its constraints; the caller creates its rows."""
     if statement.if_not_exists and statement.name.lower() in catalogue.tables:
         return
     catalogue.check_new_name("Table", statement.name)
     table = Table(statement.name, statement.columns, _key(statement))
     if len(table.by_name) < len(table.columns):
         names = [column.name.lower() for column in table.columns]
-        twice = [one.name for one in table.columns if names.count(one.name.lower()) > 1]
+        twice = [column.name for column in table.columns if names.count(column.name.lower()) > 1]
         raise failed_precondition(f"Duplicate column name {table.name}.{twice[1]}.")
     check_columns(catalogue, table)
     for part in table.key:
@@ -48,7 +48,7 @@ def create_table(catalogue: Catalogue, statement: ddl.CreateTable) -> None:
 
 
 def drop_table(catalogue: Catalogue, table: Table) -> None:
-    """Remove a table that nothing depends on any more."""
+    """Remove a table that nothing depends on."""
     stream_rules.check_table_is_untracked(catalogue, table)
     children = sorted(child.name for child in catalogue.children_of(table.name))
     if children:
@@ -110,26 +110,28 @@ def _interleaved(catalogue: Catalogue, table: Table, interleave: ddl.Interleave)
 
 def _check_parent_key(table: Table, parent: Table, position: int, part: ddl.KeyColumn) -> None:
     names = [name.lower() for name in table.key_names]
-    what = f"Table {table.name} references parent key column {part.name}"
+    subject = f"Table {table.name} references parent key column {part.name}"
     if part.name.lower() not in names:
         raise failed_precondition(
             f"Table {table.name} does not reference parent key column {part.name}."
         )
     if names[position] != part.name.lower():
-        raise failed_precondition(f"{what} at incorrect position {names.index(part.name.lower())}.")
-    theirs, ours = parent.column(part.name), table.column(part.name)
-    if theirs.value_type != ours.value_type:
         raise failed_precondition(
-            f"{what} with incorrect type {ours.value_type.ddl()} (should be "
-            f"{theirs.value_type.ddl()})."
+            f"{subject} at incorrect position {names.index(part.name.lower())}."
+        )
+    parent_column, child_column = parent.column(part.name), table.column(part.name)
+    if parent_column.value_type != child_column.value_type:
+        raise failed_precondition(
+            f"{subject} with incorrect type {child_column.value_type.ddl()} (should be "
+            f"{parent_column.value_type.ddl()})."
         )
     if part.descending != table.key[position].descending:
         raise failed_precondition(
-            f"{what} with incorrect order {'DESC' if part.descending else 'ASC'}."
+            f"{subject} with incorrect order {'DESC' if part.descending else 'ASC'}."
         )
-    if theirs.is_nullable != ours.is_nullable:
-        kinds = ("nullable", "not null") if theirs.is_nullable else ("not null", "nullable")
-        raise failed_precondition(f"{what} that is {kinds[0]}, but child key is {kinds[1]}.")
+    if parent_column.is_nullable != child_column.is_nullable:
+        kinds = ("nullable", "not null") if parent_column.is_nullable else ("not null", "nullable")
+        raise failed_precondition(f"{subject} that is {kinds[0]}, but child key is {kinds[1]}.")
 
 
 def _ancestors(catalogue: Catalogue, table: Table) -> Iterator[Table]:
@@ -148,7 +150,7 @@ def _descendants(catalogue: Catalogue, table: Table) -> Iterator[Table]:
 
 
 def set_row_deletion(catalogue: Catalogue, statement: ddl.SetRowDeletion) -> None:
-    """Give a table a row deletion policy, another one, or none."""
+    """Set, replace or remove a table's row deletion policy."""
     table = catalogue.table(statement.table)
     if statement.action != "ADD" and table.row_deletion is None:
         raise invalid_argument(f"ROW DELETION POLICY does not exist on table {table.name}.")

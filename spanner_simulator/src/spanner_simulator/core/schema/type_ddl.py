@@ -31,7 +31,7 @@ _VARCHAR_MAX: Final = 2_621_440
 
 
 def google_type(words: DdlWords) -> ValueType:
-    """A type of GoogleSQL; a name that is no type is that of a message or an enum."""
+    """A type of GoogleSQL; any other name is that of a message or an enum."""
     word = words.peek()
     name = word.text.upper() if word.kind == "name" and not words.peek(1).is_symbol(".") else ""
     if name == "ARRAY":
@@ -56,7 +56,7 @@ def google_type(words: DdlWords) -> ValueType:
         raise unsupported(f"type {word.text}")
     if not words.starts_name():
         words.encountered("column_type")
-    # A message or an enum: the catalogue knows which, and whether there is one of that name.
+    # A message or an enum: the catalogue knows which, and whether it exists.
     return ValueType("PROTO", proto_name=type_path(words))
 
 
@@ -71,7 +71,7 @@ def _vector_length(words: DdlWords) -> int | None:
 
 
 def type_path(words: DdlWords) -> str:
-    """The full name of a message or an enum; back-ticks may stand around all of it or its parts."""
+    """The full name of a message or an enum; all of it or its parts may be in back-ticks."""
     path = words.name()
     while words.accept_symbol("."):
         path = f"{path}.{words.take().text}"
@@ -110,11 +110,11 @@ def _postgres_scalar(words: DdlWords) -> ValueType:
         name = "VARCHAR"
     elif name == "TIMESTAMP" and words.accept("WITH", "TIME", "ZONE"):
         name = "TIMESTAMPTZ"
-    found = _POSTGRES_TYPES.get(name)
-    if found is None:
+    kind = _POSTGRES_TYPES.get(name)
+    if kind is None:
         raise failed_precondition(f"Type <{name.lower()}> is not supported.")
     if not words.accept_symbol("("):
-        return found
+        return kind
     if name != "VARCHAR":
         raise failed_precondition(f"Type modifier is not supported for type <{name.lower()}>.")
     length = words.integer()

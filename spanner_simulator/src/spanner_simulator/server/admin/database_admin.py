@@ -1,6 +1,6 @@
 """google.spanner.admin.database.v1.DatabaseAdmin, as far as clients need it.
 
-Backups, access policies and what else the simulator has not are refused by name in `methods`.
+`methods` rejects backups, access policies and other unsupported methods by name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DatabaseAdminService:
     # -- databases
 
     async def create_database(self, request: Message) -> Message:
-        """Create a database with its first statements, or nothing at all."""
+        """Create a database with its first statements, or change nothing."""
         dialect: Dialect = (
             "POSTGRESQL" if request.database_dialect == _POSTGRESQL else "GOOGLE_STANDARD_SQL"
         )
@@ -94,7 +94,7 @@ class DatabaseAdminService:
     async def list_databases(self, request: Message) -> Message:
         """The databases of an instance."""
         self._check_instance(request.parent)
-        names = [one for one in self._host.databases if one.startswith(request.parent + "/")]
+        names = [name for name in self._host.databases if name.startswith(request.parent + "/")]
         reply = database_admin.ListDatabasesResponse.pb()()
         page, reply.next_page_token = page_of(
             names, size=request.page_size, token=request.page_token
@@ -103,20 +103,22 @@ class DatabaseAdminService:
         return reply
 
     async def drop_database(self, request: Message) -> Message:
-        """Forget a database and its operations; an unknown one is no error."""
+        """Remove a database and its operations; an unknown one is not an error."""
         self._host.drop_database(request.database)
         prefix = f"{request.database}/operations/"
-        for name in [one for one in self._host.operations if one.startswith(prefix)]:
+        for name in [
+            operation for operation in self._host.operations if operation.startswith(prefix)
+        ]:
             del self._host.operations[name]
         return empty_pb2.Empty()
 
     # -- schema
 
     async def update_database_ddl(self, request: Message) -> Message:
-        """Apply statements in order, up to the first that is refused.
+        """Apply statements in order, up to the first that is rejected.
 
-        If that is the very first, or one is malformed, nothing has happened and the call fails;
-        otherwise the operation carries the error, and its metadata how far it got.
+        If that is the very first, or one is malformed, nothing has changed and the call fails;
+        otherwise the operation carries the error, and its metadata the progress.
         """
         hosted = self._host.served(request.database)
         if not request.statements:
@@ -148,38 +150,38 @@ class DatabaseAdminService:
         return done_operation(self._host, name, metadata=metadata, outcome=outcome)
 
     async def get_database_ddl(self, request: Message) -> Message:
-        """The schema as statements, generated from what it is now."""
+        """The present schema as statements."""
         catalogue = self._host.served(request.database).database.catalogue
         return database_admin.GetDatabaseDdlResponse.pb()(
             statements=catalogue_ddl(catalogue),
-            # A FileDescriptorSet: a message may be put together of parts of it.
+            # A FileDescriptorSet: a message may be the concatenation of its parts.
             proto_descriptors=b"".join(catalogue.proto_files.values()),
         )
 
 
-def _refuse(request: Message, field: str, what: str) -> None:
+def _refuse(request: Message, field: str, feature: str) -> None:
     if request.HasField(field):
-        raise unsupported(f"{what}")
+        raise unsupported(f"{feature}")
 
 
 def _parsable(texts: Iterable[str], dialect: Dialect) -> list[str]:
-    """The same texts, once all of them are known to be statements."""
-    found = list(texts)
-    for text in found:
+    """The same texts, if all of them are statements."""
+    statements = list(texts)
+    for text in statements:
         if not text.strip():
             raise invalid_argument("DDL statement is empty.")
         parse_ddl(text, dialect)
-    return found
+    return statements
 
 
 def _database_id(statement: str, dialect: Dialect) -> str:
-    found = _CREATE_DATABASE[dialect].fullmatch(statement)
-    if found is None:
+    match = _CREATE_DATABASE[dialect].fullmatch(statement)
+    if match is None:
         raise invalid_argument(
             f"Error parsing Spanner DDL statement: {statement} : CREATE DATABASE and one name "
             "are expected."
         )
-    database_id = found.group(2)
+    database_id = match.group(2)
     if _DATABASE_ID.fullmatch(database_id) is None:
         raise invalid_argument(
             "Invalid database name. Database name must start with a lowercase letter, be 2-30 "

@@ -66,37 +66,39 @@ class InstanceAdminService:
     async def list_instances(self, request: Message) -> Message:
         """The instances of a project."""
         _refuse_filter(request.filter)
-        found = [
+        instances = [
             instance
             for name, instance in self._host.instances.items()
             if name.startswith(request.parent + "/")
         ]
         reply = instance_admin.ListInstancesResponse.pb()()
         page, reply.next_page_token = page_of(
-            found, size=request.page_size, token=request.page_token
+            instances, size=request.page_size, token=request.page_token
         )
         reply.instances.extend(page)
         return reply
 
     async def delete_instance(self, request: Message) -> Message:
-        """Forget an instance and its databases; an unknown one is no error."""
+        """Remove an instance and its databases; an unknown one is not an error."""
         if request.name in self._host.instances:
             self._host.remove_instance(request.name)
             for name in [
-                one for one in self._host.operations if one.startswith(request.name + "/")
+                operation
+                for operation in self._host.operations
+                if operation.startswith(request.name + "/")
             ]:
                 del self._host.operations[name]
         return empty_pb2.Empty()
 
     async def get_instance_config(self, request: Message) -> Message:
-        """Any configuration name is known, as programs name those of the real service."""
+        """Accept any configuration name, because programs use those of the real service."""
         _, separator, config = request.name.partition("/instanceConfigs/")
         if not separator or not config:
             raise invalid_argument(f"Invalid instance config: {request.name}")
         return instance_admin.InstanceConfig.pb()(name=request.name, display_name=config)
 
     async def list_instance_configs(self, request: Message) -> Message:
-        """A few names, since some readers use this call as a probe."""
+        """A few names, because some readers use this call as a probe."""
         reply = instance_admin.ListInstanceConfigsResponse.pb()()
         for config in _CONFIGS:
             reply.instance_configs.add(

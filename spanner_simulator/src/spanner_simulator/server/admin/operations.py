@@ -1,6 +1,6 @@
-"""google.longrunning.Operations: every operation is done before its name is known.
+"""google.longrunning.Operations: every operation is done before its name is returned.
 
-Clients may poll, and need not: operations stay until their instance goes.
+Clients may poll, but need not: operations stay until their instance is deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OPERATION_ID = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def operation_name(host: Host, parent: str, operation_id: str = "") -> str:
-    """The name of a new operation: with the id that the client chose, or one of our own.
+    """The name of a new operation, with the client's id or a generated one.
 
     INVALID_ARGUMENT or ALREADY_EXISTS for an id that is invalid or in use.
     """
@@ -38,7 +38,7 @@ def operation_name(host: Host, parent: str, operation_id: str = "") -> str:
 def done_operation(
     host: Host, name: str, *, metadata: Message, outcome: Message | SpannerError
 ) -> Message:
-    """An operation that has ended, kept under its name: with a response or with an error."""
+    """An operation that has ended, stored under its name, with a response or an error."""
     operation = operations_pb2.Operation(name=name, done=True)
     operation.metadata.Pack(metadata)
     if isinstance(outcome, SpannerError):

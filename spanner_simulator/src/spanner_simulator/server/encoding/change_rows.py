@@ -1,8 +1,9 @@
-"""The rows of change streams as bytes, in the form that dialect and partition mode ask for.
+"""The rows of change streams as bytes, in the form for the dialect and the partition mode.
 
-A record is usually read by several queries and always re-read after a resume, so its bytes are
-kept: in blocks per stream partition, the least recently used of which go when all of them together
-pass a bound. Rows that are no records of a stream partition are small and encoded when sent.
+A record is usually read by several queries and always read again after a resume, so its bytes are
+cached: in blocks per stream partition, of which the least recently used are dropped when all of
+them together exceed a bound.  Rows that are not records of a stream partition are small and encoded
+when sent.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RowForm(Protocol):
 
     @property
     def metadata(self) -> bytes:
-        """What the first message of a result carries."""
+        """The metadata of a result's first message."""
         ...
 
     def encode(self, row: StreamRow) -> bytes:
@@ -38,7 +39,7 @@ class RowForm(Protocol):
 
 
 class _Block:
-    """The bytes of consecutive records; `ends` are where each of them ends in `data`."""
+    """The bytes of consecutive records; `ends` are their ends in `data`."""
 
     __slots__ = ("data", "ends", "first")
 
@@ -49,7 +50,7 @@ class _Block:
 
     @property
     def end(self) -> int:
-        """The index of the record that is encoded next."""
+        """The index of the record to encode next."""
         return self.first + len(self.ends)
 
     def cut(self, start: int, stop: int, size_max: int) -> tuple[bytes, int]:
@@ -63,7 +64,7 @@ class _Block:
 
 
 class ChangeRowEncoder:
-    """Encodes and keeps the rows of the change streams of one database."""
+    """Encodes and caches the rows of the change streams of one database."""
 
     def __init__(self, *, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self.kept_bytes = 0
@@ -86,16 +87,16 @@ class ChangeRowEncoder:
         return self._forms[key]
 
     def records(
-        self, form: RowForm, partition: StreamPartition, wanted: range, *, size_max: int
+        self, form: RowForm, partition: StreamPartition, numbers: range, *, size_max: int
     ) -> tuple[bytes, int]:
         """Records of a stream partition as one run of rows, and the index of the next one.
 
         At least one row, then as many as `size_max` bytes allow: only a single row is ever larger.
         """
         parts: list[bytes] = []
-        size, index = 0, wanted.start
-        while index < wanted.stop and size < size_max:
-            stop = min(wanted.stop, (index // _BLOCK_ROWS + 1) * _BLOCK_ROWS)
+        size, index = 0, numbers.start
+        while index < numbers.stop and size < size_max:
+            stop = min(numbers.stop, (index // _BLOCK_ROWS + 1) * _BLOCK_ROWS)
             block = self._block(form, partition, index, stop, size_max=size_max - size)
             stop = min(stop, block.end)
             part, after = block.cut(index, stop, size_max - size)
@@ -119,13 +120,13 @@ class ChangeRowEncoder:
     ) -> _Block:
         """A block that holds the records from `index` up to `stop`.
 
-        Or fewer, but one at least, where more than `size_max` bytes of them were still to encode:
+        Or fewer, but at least one, if more than `size_max` bytes of them were still to be encoded:
         rows may be large, and all other calls wait while they are encoded.
         """
         key = (partition.token, index // _BLOCK_ROWS)
         block = self._blocks.get(key)
         if block is not None and block.end < partition.records.first:
-            # What it lacks has expired in part: begin again with what is left.
+            # Missing records have partly expired: start again with the remaining ones.
             self.kept_bytes -= len(self._blocks.pop(key).data)
             block = None
         if block is None:
@@ -144,6 +145,6 @@ class ChangeRowEncoder:
                 block.ends.append(len(block.data))
             self.kept_bytes += len(block.data) - before
             while self.kept_bytes > self._kept_bytes_max and len(self._blocks) > 1:
-                _, gone = self._blocks.popitem(last=False)
-                self.kept_bytes -= len(gone.data)
+                _, dropped = self._blocks.popitem(last=False)
+                self.kept_bytes -= len(dropped.data)
         return block

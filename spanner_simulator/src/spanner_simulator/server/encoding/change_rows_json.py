@@ -74,22 +74,22 @@ class JsonRows:
         }
 
     def _column_types(self, types: tuple[ColumnType, ...]) -> Any:
-        kept = self._types.get(id(types))
-        if kept is None:
+        cached = self._types.get(id(types))
+        if cached is None:
             if len(self._types) >= _SHARED_MAX:
                 self._types.clear()
             document = [
                 {
-                    "is_primary_key": one.is_primary_key,
-                    "name": one.name,
-                    "ordinal_position": one.ordinal_position,
-                    "type": orjson.loads(one.type_json),
+                    "is_primary_key": column.is_primary_key,
+                    "name": column.name,
+                    "ordinal_position": column.ordinal_position,
+                    "type": orjson.loads(column.type_json),
                 }
-                for one in types
+                for column in types
             ]
             encoded = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
-            kept = self._types[id(types)] = (types, orjson.Fragment(encoded))
-        return kept[1]
+            cached = self._types[id(types)] = (types, orjson.Fragment(encoded))
+        return cached[1]
 
 
 def _children(record: ChildPartitionsRecord) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class ProtoRows:
         return serialised
 
     def _data_record(self, record: DataChangeRecord) -> bytes:
-        """The fields in order, as protobuf itself writes them, but a third of its time."""
+        """The fields in order, as written by protobuf itself, but in a third of its time."""
         columns, index_of = self._columns(record.column_types)
         return b"".join(
             (
@@ -111,20 +111,20 @@ class ProtoRows:
 
     def _columns(self, types: tuple[ColumnType, ...]) -> tuple[bytes, dict[str, int]]:
         """The field column_metadata, and the index of each column in it."""
-        kept = self._types.get(id(types))
-        if kept is None:
+        cached = self._types.get(id(types))
+        if cached is None:
             if len(self._types) >= _SHARED_MAX:
                 self._types.clear()
             part = _DATA()
-            for one in types:
+            for column_type in types:
                 column = part.column_metadata.add()
-                column.name = one.name
-                _fill_type(column.type_, orjson.loads(one.type_json))
-                column.is_primary_key = one.is_primary_key
-                column.ordinal_position = one.ordinal_position
-            index_of = {one.name: index for index, one in enumerate(types)}
-            kept = self._types[id(types)] = (types, part.SerializeToString(), index_of)
-        return kept[1], kept[2]
+                column.name = column_type.name
+                _fill_type(column.type_, orjson.loads(column_type.type_json))
+                column.is_primary_key = column_type.is_primary_key
+                column.ordinal_position = column_type.ordinal_position
+            index_of = {column_type.name: index for index, column_type in enumerate(types)}
+            cached = self._types[id(types)] = (types, part.SerializeToString(), index_of)
+        return cached[1], cached[2]
 
 
 def _fill_time(out: Any, timestamp_ns: int) -> None:
@@ -159,11 +159,13 @@ def _mod_bytes(mod: Mod | RowMod, index_of: Mapping[str, int]) -> bytes:
 
 
 def _value_bytes(tag: bytes, values: Mapping[str, Plain], index_of: Mapping[str, int]) -> bytes:
-    """Mod values in the order of the columns; a field that is 0 is left out."""
+    """Mod values in the order of the columns; a field with the value 0 is left out."""
     if not values:
         return b""
     parts = []
-    for index, plain in sorted([(index_of[name], one) for name, one in values.items()], key=_INDEX):
+    for index, plain in sorted(
+        [(index_of[name], plain_value) for name, plain_value in values.items()], key=_INDEX
+    ):
         if isinstance(plain, str):
             raw = plain.encode()
             value = _TEXT[len(raw)] + raw

@@ -1,7 +1,7 @@
 """Change stream rows as bytes: GoogleSQL's `ChangeRecord ARRAY<STRUCT<..>>`, immutable key ranges.
 
-Written for speed: what many records share (column types, the fields after the mods) is encoded
-once, the rest is put together from bytes without a protobuf object.
+Written for speed: the parts that many records share (column types, the fields after the mods) are
+encoded once, the rest is joined from bytes without a protobuf object.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def _type(shape: Any) -> Any:
 
 
 def _struct_type(shape: Mapping[str, Any]) -> Any:
-    fields = [spanner.StructType.Field(name=name, type_=_type(one)) for name, one in shape.items()]
+    fields = [
+        spanner.StructType.Field(name=name, type_=_type(field_shape))
+        for name, field_shape in shape.items()
+    ]
     return spanner.StructType(fields=fields)
 
 
@@ -94,27 +97,27 @@ _SHARED_MAX = 4096
 
 
 class Heads(dict[int, bytes]):
-    """The tags and sizes before a payload of so many bytes, for values inside values.
+    """The tags and sizes before a payload of a given size, for values inside values.
 
-    `tags` are from the outside in; `beside` bytes stand behind the payload in what the tag at
-    the same place holds. Depends on the size alone, so it is found out once a size.
+    `tags` are from the outside in; `further_bytes` bytes follow the payload inside the tag at the
+    same place.  Depends only on the size, so it is computed once per size.
     """
 
-    def __init__(self, tags: bytes, beside: tuple[int, ...] = ()) -> None:
+    def __init__(self, tags: bytes, further_bytes: tuple[int, ...] = ()) -> None:
         super().__init__()
-        self._levels = tuple(zip(tags, beside or (0,) * len(tags), strict=True))[::-1]
+        self._levels = tuple(zip(tags, further_bytes or (0,) * len(tags), strict=True))[::-1]
 
     def __missing__(self, size: int) -> bytes:
         head, inside = b"", size
-        for tag, beside in self._levels:
-            inside += beside
+        for tag, extra in self._levels:
+            inside += extra
             head = varint(bytes((tag,)), len(head) + inside) + head
         if len(self) < 16_384:
             self[size] = head
         return head
 
 
-# A string in a list; a list of one list in a list; and all that is around a data change record.
+# A string in a list; a list of one list in a list; and everything around a data change record.
 _STRING = Heads(b"\x0a\x1a")
 _LIST = Heads(b"\x0a\x32")
 _ONE_LIST = Heads(b"\x0a\x32\x0a\x32")
@@ -181,13 +184,13 @@ class StructRows:
         """Table name and column types."""
         types = record.column_types
         key = (id(types), record.table_name)
-        kept = self._tables.get(key)
-        if kept is None:
+        cached = self._tables.get(key)
+        if cached is None:
             if len(self._tables) >= _SHARED_MAX:
                 self._tables.clear()
             encoded = _element(record.table_name.encode()) + sized(b"\x0a", _types(types))
-            kept = self._tables[key] = (types, encoded)
-        return kept[1]
+            cached = self._tables[key] = (types, encoded)
+        return cached[1]
 
     def _tail(self, record: DataChangeRecord) -> bytes:
         """Everything after the mods."""
@@ -199,15 +202,15 @@ class StructRows:
             record.transaction_tag,
             record.is_system_transaction,
         )
-        kept = self._tails.get(key)
-        if kept is None:
+        cached = self._tails.get(key)
+        if cached is None:
             if len(self._tails) >= _SHARED_MAX:
                 self._tails.clear()
             texts = b"".join([_element(str(part).encode()) for part in key[:5]])
-            kept = self._tails[key] = texts + (
+            cached = self._tails[key] = texts + (
                 _IS_TRUE if record.is_system_transaction else _IS_FALSE
             )
-        return kept
+        return cached
 
 
 def _types(types: tuple[ColumnType, ...]) -> bytes:
@@ -215,13 +218,13 @@ def _types(types: tuple[ColumnType, ...]) -> bytes:
         [
             list_bytes(
                 [
-                    string_bytes(one.name),
-                    string_bytes(one.type_json),
-                    TRUE if one.is_primary_key else FALSE,
-                    string_bytes(str(one.ordinal_position)),
+                    string_bytes(column.name),
+                    string_bytes(column.type_json),
+                    TRUE if column.is_primary_key else FALSE,
+                    string_bytes(str(column.ordinal_position)),
                 ]
             )
-            for one in types
+            for column in types
         ]
     )
 
@@ -242,7 +245,9 @@ def _mod(mod: Mod | RowMod) -> bytes:
 
 
 def _small_row(*, heartbeat: bytes | None = None, children: bytes | None = None) -> bytes:
-    fields = [list_bytes([] if one is None else [one]) for one in (None, heartbeat, children)]
+    fields = [
+        list_bytes([] if record is None else [record]) for record in (None, heartbeat, children)
+    ]
     return row_bytes([list_bytes([list_bytes(fields)])])
 
 
@@ -256,7 +261,7 @@ def _children(record: ChildPartitionsRecord) -> bytes:
                     list_bytes(
                         [
                             string_bytes(child.token),
-                            list_bytes([string_bytes(one) for one in child.parent_tokens]),
+                            list_bytes([string_bytes(token) for token in child.parent_tokens]),
                         ]
                     )
                     for child in record.children

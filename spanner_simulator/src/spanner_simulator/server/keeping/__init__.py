@@ -1,1 +1,1 @@
-"""Databases that outlive the process: journals on disk, and their way back."""
+"""Databases that survive the process: journals on disk, and their restoration."""

@@ -1,9 +1,9 @@
 """A folder that keeps instances and databases over restarts, for one process at a time.
 
-`directory.journal` says which instances and databases there are, `database-N.journal` what happened
-in one. Commits are with the operating system before they are acknowledged, so they outlive the
-process; a thread takes them to the disk once a second, so a machine that loses power loses at most
-that. Sessions and running transactions are not kept: clients make new ones.
+`directory.journal` lists the instances and databases, `database-N.journal` has the entries of one.
+Commits are written to the operating system before they are acknowledged, so they survive the
+process; a thread syncs them to the disk once a second, so a power failure loses at most one second.
+Sessions and running transactions are not kept: clients make new ones.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SYNC_S = 1.0
 
 
 class DataDirectoryError(Exception):
-    """A folder that cannot be used; the message says why and what to do."""
+    """A folder that cannot be used; the message gives the reason and the fix."""
 
 
 @dataclass(slots=True)
 class KeptDatabase:
-    """A database of the folder; `journal` has everything that happened in it."""
+    """A database of the folder; `journal` has all its entries."""
 
     name: str
     dialect: Dialect
@@ -48,10 +48,10 @@ class DataDirectory:
         self.messages: list[str] = []
         self.instances: dict[str, bytes] = {}
         self.databases: dict[str, KeptDatabase] = {}
-        # Where the clock was last, and how far ahead of real time it ran from there, if it ran.
+        # The clock's last time, and how far it ran ahead of real time from there, if it ran.
         self.time_us = 0
         self.ahead_us: int | None = None
-        # How often the folder was opened before: the same chance twice would repeat tokens.
+        # How often the folder was opened before: equal random numbers would repeat tokens.
         self.openings = 0
         self._numbers: dict[str, int] = {}
         self._last_number = 0
@@ -70,10 +70,10 @@ class DataDirectory:
     def _take_lock(self) -> int:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            others = {one.name for one in self.path.iterdir()} - {_LOCK}
-            if others and _LIST not in others:
+            names = {entry.name for entry in self.path.iterdir()} - {_LOCK}
+            if names and _LIST not in names:
                 raise DataDirectoryError(
-                    f"{self.path} holds other files ({min(others)}): choose an empty folder"
+                    f"{self.path} holds other files ({min(names)}): choose an empty folder"
                 )
             lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -99,7 +99,7 @@ class DataDirectory:
         return journal
 
     def _read_list(self) -> None:
-        kept: dict[str, tuple[Dialect, int, int]] = {}
+        listed: dict[str, tuple[Dialect, int, int]] = {}
         try:
             for entry in self._list.entries():
                 match entry:
@@ -112,15 +112,15 @@ class DataDirectory:
                     case ["no instance", name]:
                         del self.instances[name]
                     case ["database", name, number, dialect, created_us]:
-                        kept[name] = dialect, created_us, number
+                        listed[name] = dialect, created_us, number
                         self._last_number = max(self._last_number, number)
                     case ["no database", name]:
-                        del kept[name]
+                        del listed[name]
                     case _:
                         self._misunderstood(entry)
         except (DamagedJournalError, KeyError, ValueError, TypeError) as error:
             raise DataDirectoryError(f"cannot read the data of a simulator: {error}") from error
-        for name, (dialect, created_us, number) in kept.items():
+        for name, (dialect, created_us, number) in listed.items():
             if not self._file(number).exists():
                 raise DataDirectoryError(f"{self._file(number)}, with the data of {name}, is gone")
             self._numbers[name] = number
@@ -129,7 +129,7 @@ class DataDirectory:
         numbers = set(self._numbers.values())
         for path in self.path.glob("database-*.journal"):
             if path not in {self._file(number) for number in numbers}:
-                # Its database was dropped, or never came to be, when the process died.
+                # Its database was dropped, or not yet created, when the process ended.
                 path.unlink()
         self._append(["opened"])
 
@@ -144,24 +144,24 @@ class DataDirectory:
         self._list.sync()
 
     def keep_time(self, now_us: int, *, ahead_us: int | None) -> None:
-        """Keep where the clock stands, and how far it runs ahead of real time; None: it stands."""
+        """Store the clock's time, and how far it runs ahead of real time; None if it is frozen."""
         self.time_us, self.ahead_us = now_us, ahead_us
         self._append(["time", now_us, ahead_us])
 
     def keep_instance(self, name: str, message: bytes) -> None:
-        """Keep an instance, or what it has become."""
+        """Store an instance, or its new state."""
         self.instances[name] = message
         self._append(["instance", name, base64.b64encode(message).decode()])
 
     def forget_instance(self, name: str) -> None:
-        """The instance is gone."""
+        """Remove an instance."""
         if self.instances.pop(name, None) is not None:
             self._append(["no instance", name])
 
     def keep_database(
         self, name: str, *, dialect: Dialect, created_us: int, entries: list[Any]
     ) -> JournalFile:
-        """Keep a database with what has happened in it so far; its journal for what follows."""
+        """Store a database with its entries so far; return its journal."""
         self._last_number += 1
         journal = self._open(self._file(self._last_number).name)
         for entry in entries:
@@ -173,28 +173,28 @@ class DataDirectory:
         return journal
 
     def forget_database(self, name: str) -> None:
-        """The database is gone, and its file with it."""
-        kept = self.databases.pop(name, None)
-        if kept is None:
+        """Remove a database and its file."""
+        database = self.databases.pop(name, None)
+        if database is None:
             return
         self._append(["no database", name])
         del self._numbers[name]
-        kept.journal.close()
-        kept.journal.path.unlink()
+        database.journal.close()
+        database.journal.path.unlink()
 
     def _sync(self) -> None:
         while not self._closing.wait(_SYNC_S):
-            for kept in list(self.databases.values()):
+            for database in list(self.databases.values()):
                 # The next append raises it.
                 with suppress(OSError):
-                    kept.journal.sync()
+                    database.journal.sync()
 
     def _close_databases(self) -> None:
-        for kept in self.databases.values():
-            kept.journal.close()
+        for database in self.databases.values():
+            database.journal.close()
 
     def close(self) -> None:
-        """Take everything to the disk and let another process have the folder."""
+        """Sync everything to the disk and release the folder for other processes."""
         self._closing.set()
         self._syncer.join()
         self._close_databases()

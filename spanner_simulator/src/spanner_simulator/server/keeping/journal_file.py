@@ -1,10 +1,10 @@
 """An append-only file of entries that survives the death of its process.
 
 Each entry is a frame: length, checksum of the length, checksum of the entry, and a JSON value (by
-the standard library, because entries have integers of more than 64 bits). An entry is
-with the operating system before `append` returns, so that SIGKILL loses nothing; `sync` takes it to
-the disk. A frame that the end of the file cuts off was never acknowledged and is cut away on
-opening; anything else that does not check is damage, and refused.
+the standard library, because entries have integers of more than 64 bits).  An entry is written to
+the operating system before `append` returns, so that SIGKILL loses nothing; `sync` writes it to the
+disk.  An incomplete frame at the end of the file was never acknowledged and is removed on opening;
+any other wrong checksum is damage, and an error.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class DamagedJournalError(Exception):
 
 
 class JournalFile:
-    """The journal of one database. Entries consist of JSON values.
+    """The journal of one database; entries consist of JSON values.
 
-    `cut_bytes`: how many bytes of an incomplete last entry were cut off at opening.
+    `cut_bytes` is the size of an incomplete last entry that was removed at opening.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class JournalFile:
             raise
 
     def _check(self) -> int:
-        """Where the last whole frame ends; cuts what comes after it."""
+        """The end of the last complete frame; removes everything after it."""
         size = os.fstat(self._file).st_size
         if size < len(_MAGIC):
             if not _MAGIC.startswith(os.pread(self._file, size, 0)):
@@ -104,9 +104,9 @@ class JournalFile:
                 ) from error
 
     def append(self, entry: Any) -> None:
-        """Add an entry; when this returns, it outlives the process. OSError: it does not.
+        """Add an entry; when this returns, it survives the process.  OSError: it does not.
 
-        Nothing is taken any more once the disk has failed, be it for earlier entries.
+        No entry is accepted any more once the disk has failed, even for earlier entries.
         """
         if self._failure is not None:
             raise self._failure
@@ -115,13 +115,13 @@ class JournalFile:
         header = _HEADER.pack(len(plain), zlib.crc32(length), zlib.crc32(plain))
         frame = memoryview(header + plain)
         while frame:
-            # The system may take only part of a large frame.
+            # The system may write only part of a large frame.
             frame = frame[os.write(self._file, frame) :]
         self._end += _HEADER.size + len(plain)
         self._is_dirty = True
 
     def sync(self) -> None:
-        """Take everything to the disk; from any thread. OSError: not all of it may be there."""
+        """Sync everything to the disk; from any thread.  OSError: some of it may be missing."""
         with self._closing:
             if self._is_dirty and self._is_open:
                 self._is_dirty = False

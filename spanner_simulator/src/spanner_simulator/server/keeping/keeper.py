@@ -1,8 +1,8 @@
 """Writes everything that happens on a host to its data directory, as it happens.
 
-A commit is in its journal before its caller gets an answer. After the first write that fails,
-`on_failure` is called and every later call fails too, because what cannot be kept must not be
-acknowledged. Without a directory nothing is kept and nothing can fail.
+A commit is in its journal before its caller gets an answer.  After the first write that fails,
+`on_failure` is called and every later call fails too, because a step that cannot be stored must not
+be acknowledged.  Without a directory nothing is stored and nothing can fail.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from spanner_simulator.server.keeping.journal_file import JournalFile
 
 
 class Keeper:
-    """Keeps the databases of one host. Its methods raise OSError when a write fails."""
+    """Stores the databases of one host; its methods raise OSError if a write fails."""
 
     def __init__(self, directory: DataDirectory | None) -> None:
         self.directory = directory
         self.failure: OSError | None = None
         self.on_failure: Callable[[], None] = lambda: None
-        # A database is watched from its first statement, and kept once it is served.
+        # A database is watched from its first statement, and stored once it is served.
         self._unserved: WeakKeyDictionary[Database, list[Any]] = WeakKeyDictionary()
 
     def watch(self, database: Database) -> None:
-        """Note what happens in a new database, in case it is going to be served."""
+        """Collect the entries of a new database, in case it is going to be served."""
         if self.directory is not None:
             entries = self._unserved[database] = []
             database.journal.listener = lambda entry: entries.append(entry_to_plain(entry))
 
     def keep(self, database: Database, *, created_us: int) -> None:
-        """Keep a database from its first statement on."""
+        """Store a database from its first statement on."""
         if self.directory is not None:
             with self._failing():
                 journal = self.directory.keep_database(
@@ -47,7 +47,7 @@ class Keeper:
             self.resume(database, journal)
 
     def resume(self, database: Database, journal: JournalFile) -> None:
-        """Continue a database whose past is in its journal already."""
+        """Continue a database whose earlier entries are in its journal."""
 
         def append(entry: JournalEntry) -> None:
             with self._failing():
@@ -56,19 +56,19 @@ class Keeper:
         database.journal.listener = append
 
     def forget(self, database: str) -> None:
-        """The database was dropped."""
+        """Remove a dropped database."""
         self._note(lambda directory: directory.forget_database(database))
 
     def keep_instance(self, name: str, message: bytes) -> None:
-        """Keep an instance, or what it has become."""
+        """Store an instance, or its new state."""
         self._note(lambda directory: directory.keep_instance(name, message))
 
     def forget_instance(self, name: str) -> None:
-        """The instance was deleted."""
+        """Remove a deleted instance."""
         self._note(lambda directory: directory.forget_instance(name))
 
     def keep_time(self, now_us: int, *, ahead_us: int | None) -> None:
-        """Keep where the clock stands or how it runs, so that time does not go back."""
+        """Store the clock's time and how it runs, so that time does not go back."""
         self._note(lambda directory: directory.keep_time(now_us, ahead_us=ahead_us))
 
     def _note(self, act: Callable[[DataDirectory], None]) -> None:

@@ -1,1 +1,1 @@
-"""gRPC itself: which method is answered by whom, and errors as statuses."""
+"""gRPC itself: the handlers of methods, and errors as statuses."""

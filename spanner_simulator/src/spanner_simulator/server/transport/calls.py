@@ -1,8 +1,8 @@
 """Handlers around the services: bytes to a request, a reply or `SpannerError` to a status.
 
-Requests are parsed here and not by gRPC, so that bytes which are no request are INVALID_ARGUMENT.
-Injected faults are applied here to every method, except to change stream queries, which apply
-theirs to the row.
+Requests are parsed here and not by gRPC, so that invalid bytes are INVALID_ARGUMENT. Injected
+faults are applied here to every method, except to change stream queries, which apply theirs exactly
+at a row.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Calls:
         return grpc.unary_stream_rpc_method_handler(handle)
 
     def refused(self, method: str) -> Any:
-        """A handler for a method that the simulator does not have."""
+        """A handler for an unsupported method."""
 
         async def handle(_: bytes, context: Any) -> bytes:
             await _abort(context, unsupported(f"the method {method}"))
@@ -112,7 +112,7 @@ def _parser(request_type: Any) -> Callable[[bytes], Message]:
 
 
 def _refusal(error: Exception, method: str) -> SpannerError:
-    """What a call ends with; a bug is logged."""
+    """The status that ends a call; a bug is logged."""
     if isinstance(error, SpannerError):
         return error
     if isinstance(error, DecodeError):

@@ -1,6 +1,6 @@
-"""Calls that meet an injected fault: what they send before it, and how it shows.
+"""Calls with an injected fault: the messages before it, and its effect.
 
-A stream is cut at a row by cutting the message that holds it. The part that is sent then has no
+A stream is cut at a row by cutting the message that holds it.  The part that is sent then has no
 resume token, so a client that resumes asks for those rows again, as it must with the real service.
 """
 
@@ -21,7 +21,7 @@ from spanner_simulator.server.messages import Message
 async def faulty_reply(
     host: Host, fault: Fault, context: Any, answer: Callable[[], Awaitable[bytes]]
 ) -> bytes:
-    """A call with one reply. Except for faults at the open, what it does has been done before."""
+    """A call with one reply.  Except for faults at the open, it has already been carried out."""
     if fault.kind == "slow":
         await _delay(host, fault)
         return await answer()

@@ -1,6 +1,6 @@
 """The gRPC server: its address and its options.
 
-Runs on grpc.aio: a stream that waits for news costs a coroutine and not a thread, so there may be
+Uses grpc.aio: a stream that waits for data needs a coroutine, not a thread, so there may be
 thousands, and the core needs no lock.
 """
 
@@ -27,7 +27,7 @@ async def start_grpc_server(host: Host, address: str) -> tuple[Any, int]:
     """A started grpc.aio server and its port; raises `PortTakenError`."""
     server = grpc.aio.server(
         options=[
-            # Two servers on one port would share the calls; better to fail.
+            # Two servers on one port would share the calls; failing is better.
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
             ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
@@ -52,7 +52,7 @@ async def start_grpc_server(host: Host, address: str) -> tuple[Any, int]:
 
 
 def _check_free(address: str) -> None:
-    """Refuse a taken port before gRPC does, which would print lines of its own about it."""
+    """Reject a used port before gRPC does, which would print its own lines about it."""
     name, _, port = address.rpartition(":")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

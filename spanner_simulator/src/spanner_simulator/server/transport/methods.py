@@ -1,4 +1,4 @@
-"""Which coroutine answers which method of the API; all others are refused by name."""
+"""The coroutine for each method of the API; all other methods are rejected by name."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def method_handlers(host: Host) -> list[Any]:
-    """Everything that the server answers."""
+    """All handlers of the server."""
     calls = Calls(host)
     services: dict[str, object] = {
         "google.spanner.v1.Spanner": SpannerService(host),
@@ -77,7 +77,9 @@ def method_handlers(host: Host) -> list[Any]:
 
 
 def _handler(calls: Calls, service: object, method: str, request_type: Any) -> Any:
-    name = "".join(f"_{one.lower()}" if one.isupper() else one for one in method).lstrip("_")
+    name = "".join(
+        f"_{character.lower()}" if character.isupper() else character for character in method
+    ).lstrip("_")
     answer: Callable[..., Any] = getattr(service, name)
     if method in _STREAMING:
         return calls.streaming(method, answer, request_type)
@@ -85,7 +87,7 @@ def _handler(calls: Calls, service: object, method: str, request_type: Any) -> A
 
 
 class _Handlers:
-    """Knows the handler of each method, and one that refuses for all others."""
+    """Knows the handler of each method, and one that rejects all others."""
 
     def __init__(self, calls: Calls, handlers: dict[str, Any]) -> None:
         self._calls = calls
@@ -94,5 +96,5 @@ class _Handlers:
     def service(self, handler_call_details: Any) -> Any:
         """The handler of a call."""
         method = handler_call_details.method
-        found = self._handlers.get(method)
-        return self._calls.refused(method.strip("/")) if found is None else found
+        handler = self._handlers.get(method)
+        return self._calls.refused(method.strip("/")) if handler is None else handler

@@ -1,7 +1,7 @@
 """The state of binding one statement: its scans, its parameters, and conversions between types.
 
 A binding is made for a statement, the declared types of its parameters and one state of the
-catalogue; `dependencies` say when it no longer holds.
+catalogue; `dependencies` show when it is no longer valid.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NOW_SQL = f"CAST(${NOW} AS HUGEINT)"
 
 
 def default_type(plain: Plain, *, dialect: Dialect) -> ValueType:
-    """The type of a parameter that meets nothing."""
+    """The type of a parameter without context."""
     match plain:
         case bool():
             return BOOL
@@ -60,8 +60,8 @@ def default_type(plain: Plain, *, dialect: Dialect) -> ValueType:
         case str():
             return STRING
         case list():
-            found = next((one for one in plain if one is not None), None)
-            return array_of(default_type(found, dialect=dialect))
+            first = next((item for item in plain if item is not None), None)
+            return array_of(default_type(first, dialect=dialect))
         case _:
             return STRING if dialect == "POSTGRESQL" else INT64
 
@@ -81,13 +81,13 @@ class _BindQuery(Protocol):
 
 @dataclass(slots=True)
 class Binding:
-    """The state of one statement. `types` are the parameters' types, as declared or as met."""
+    """The state of one statement; `types` are the parameters' types, declared or inferred."""
 
     text: StatementText
     dialect: Dialect
     catalogue: Catalogue
     parameters: Mapping[str, Parameter]
-    # What binds the inside of another construct, so that each binder knows only its own.
+    # Binders of the inside of other constructs, so that each binder knows only its own.
     bind_expression: Callable[[Binding, Scope, Node], Bound]
     bind_query: _BindQuery
     types: dict[str, ValueType] = field(default_factory=dict)
@@ -104,36 +104,36 @@ class Binding:
         return self.dialect == "POSTGRESQL"
 
     def fresh(self, prefix: str) -> str:
-        """A name that nothing else in the generated text has."""
+        """A name that is unique in the generated text."""
         self.names += 1
         return f"{prefix}{self.names}"
 
     def mark(self, bound: Bound) -> None:
-        """Note that the statement touches the column that an expression is."""
+        """Record that the statement uses the column of an expression."""
         if bound.column is not None:
             self.scans[bound.column.scan - 1].used[bound.column.column] = None
 
     def restrict(self, scans: frozenset[int], restrictions: Sequence[Restriction]) -> None:
-        """Note what holds for rows of these scans; what equals a restricted column is so too."""
-        known = [one for one in restrictions if one.other is None]
-        known += [
-            replace(one, column=link.column)
+        """Record restrictions on rows of these scans, and on columns equal to restricted ones."""
+        certain = [restriction for restriction in restrictions if restriction.other is None]
+        certain += [
+            replace(restriction, column=link.column)
             for link in restrictions
-            for one in known
-            if one.column == link.other
+            for restriction in certain
+            if restriction.column == link.other
         ]
-        for one in known:
-            if one.column.scan in scans:
-                mine = self.scans[one.column.scan - 1].restrictions
-                if one not in mine:
-                    mine.append(one)
+        for restriction in certain:
+            if restriction.column.scan in scans:
+                scan_restrictions = self.scans[restriction.column.scan - 1].restrictions
+                if restriction not in scan_restrictions:
+                    scan_restrictions.append(restriction)
 
     def expression(self, scope: Scope, node: Node) -> Bound:
         """DuckDB's text and Spanner's type of an expression. Raises `SpannerError`."""
         return self.bind_expression(self, scope, node)
 
     def query(self, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]) -> BoundQuery:
-        """A query expression, which sees the names of `parent`. Raises `SpannerError`."""
+        """A query expression, which sees the names of `parent`.  Raises `SpannerError`."""
         return self.bind_query(self, node, parent=parent, ctes=ctes)
 
     def error(self, message: str, node: Node | None = None) -> SpannerError:
@@ -151,7 +151,7 @@ class Binding:
     # -- parameters
 
     def parameter(self, name: str) -> Bound:
-        """A parameter. INVALID_ARGUMENT when it is not bound."""
+        """A parameter; INVALID_ARGUMENT if it is not bound."""
         lowered = name.lower()
         if lowered not in self.parameters:
             raise invalid_argument(f"No parameter found for binding: {name}")
@@ -168,38 +168,38 @@ class Binding:
         )
 
     def _known(self, declared: ValueType | None) -> ValueType | None:
-        """A declared type as the proto bundle has it; NOT_FOUND when it has none of that name."""
+        """A declared type, if named from the proto bundle; NOT_FOUND if the bundle lacks it."""
         if declared is None:
             return None
         if declared.element is not None:
             return replace(declared, element=self._known(declared.element))
         if declared.code not in ("PROTO", "ENUM"):
             return declared
-        found = self.named_type(declared.proto_name or "")
-        if found is None or found.code != declared.code:
-            what = "Type" if declared.code == "PROTO" else "Enum type"
-            raise not_found(f"{what} not found: `{declared.proto_name or ''}`")
-        return found
+        proto_type = self.named_type(declared.proto_name or "")
+        if proto_type is None or proto_type.code != declared.code:
+            kind = "Type" if declared.code == "PROTO" else "Enum type"
+            raise not_found(f"{kind} not found: `{declared.proto_name or ''}`")
+        return proto_type
 
     def named_type(self, name: str) -> ValueType | None:
         """A message or an enum of the proto bundle."""
-        found = self.catalogue.proto_types.get(name)
-        self.dependencies.append(("proto_types", name, found))
-        return found
+        proto_type = self.catalogue.proto_types.get(name)
+        self.dependencies.append(("proto_types", name, proto_type))
+        return proto_type
 
     # -- conversions
 
     def accepts(self, bound: Bound, target: ValueType) -> bool:
-        """Whether an expression takes a type without CAST."""
+        """Whether an expression converts to a type without CAST."""
         return implicit_cost(bound, target, self.dialect) is not None
 
     def coerce(self, bound: Bound, target: ValueType) -> Bound:
         """An expression as another type; the caller knows that the conversion exists."""
         name = bound.untyped_parameter
         if name is not None:
-            known = self.types.setdefault(name, unsized(target))
-            typed = replace(bound, sql=parameter_sql(name, known), value_type=known)
-            return typed if is_same(known, target) else self.coerce(typed, target)
+            kind = self.types.setdefault(name, unsized(target))
+            typed = replace(bound, sql=parameter_sql(name, kind), value_type=kind)
+            return typed if is_same(kind, target) else self.coerce(typed, target)
         source = bound.value_type
         if source is None:
             return replace(bound, sql=value_sql(target, None), value_type=target)
@@ -222,7 +222,7 @@ class Binding:
         return Bound(cast_sql(bound.sql, source, target, self.dialect), target)
 
     def read(self, text: str, target: ValueType) -> Bound | None:
-        """A string literal as another type; INVALID_ARGUMENT when it is none of that type."""
+        """A string literal as another type; INVALID_ARGUMENT if it is not a value of that type."""
         try:
             return read_literal(text, target, self.dialect)
         except SpannerError as error:
@@ -232,11 +232,11 @@ class Binding:
             raise self.error(f'Could not cast literal "{text}" to type {name}') from None
 
     def common_type(self, bounds: Sequence[Bound]) -> ValueType | None:
-        """The type to which all convert; None when there is none, or none has a type."""
+        """The type to which all convert; None if there is none, or none has a type."""
         return common_type(bounds, self.dialect)
 
     def settled(self, bound: Bound) -> Bound:
-        """An expression that has a type whatever comes: the dialect's default for NULL."""
+        """An expression that always has a type: for NULL the dialect's default."""
         if bound.value_type is not None:
             return bound
         name = bound.untyped_parameter
@@ -244,12 +244,12 @@ class Binding:
         return self.coerce(bound, default_type(plain, dialect=self.dialect))
 
     def coerced_all(
-        self, bounds: Sequence[Bound], node: Node, what: str
+        self, bounds: Sequence[Bound], node: Node, subject: str
     ) -> tuple[list[Bound], ValueType]:
-        """All as their common type; INVALID_ARGUMENT when there is none."""
+        """All as their common type; INVALID_ARGUMENT if there is none."""
         kind = self.common_type(bounds)
         if kind is None and any(bound.value_type is not None for bound in bounds):
             names = ", ".join(dict.fromkeys(self.type_name(bound) for bound in bounds))
-            raise self.error(f"{what} of types {{{names}}} do not have a common supertype", node)
+            raise self.error(f"{subject} of types {{{names}}} do not have a common supertype", node)
         kind = kind or self.settled(bounds[0]).value_type or INT64
         return [self.coerce(bound, kind) for bound in bounds], kind

@@ -1,4 +1,4 @@
-"""A query as the binder leaves it: DuckDB's text, and the columns that come out."""
+"""A bound query: DuckDB's text, and the output columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A result column: Spanner's name, DuckDB's name, type; `bound` where it came from."""
+    """A result column: Spanner's name, DuckDB's name, type; `bound` is its expression."""
 
     name: str
     key: str
@@ -28,21 +28,21 @@ class OutputColumn:
 
     @property
     def value_type(self) -> ValueType:
-        """Its type; by now it has one."""
+        """Its type; set by now."""
         return self.bound.value_type or INT64
 
     @property
     def is_null(self) -> bool:
-        """Whether it is NULL as written, which takes any type."""
+        """Whether it is a literal NULL, which converts to any type."""
         return self.bound.is_literal and self.bound.sql.startswith("CAST(NULL AS")
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A query that computes nothing: DuckDB is not asked.
+    """A query without computation, which DuckDB need not run.
 
-    With a scan, each of its rows is picked from by the only row of `cells`: a column's name, or a
-    constant. Without one, `cells` are the rows.
+    With a scan, each output row is taken from one of its rows by the only row of `cells`: a
+    column's name, or a constant.  Without a scan, `cells` are the rows.
     """
 
     scan: int | None
@@ -50,18 +50,18 @@ class Lookup:
 
     @classmethod
     def of_row(cls, scan: int, bounds: Sequence[Bound]) -> Lookup | None:
-        """What picks these expressions from a scan's rows; None when one must be computed."""
+        """The look-up of these expressions in a scan's rows; None if one must be computed."""
         cells = [_cell(bound, scan) for bound in bounds]
-        known = [cell for cell in cells if cell is not None]
-        return cls(scan, (tuple(known),)) if len(known) == len(cells) else None
+        constants = [cell for cell in cells if cell is not None]
+        return cls(scan, (tuple(constants),)) if len(constants) == len(cells) else None
 
     @classmethod
     def of_values(cls, rows: Sequence[Sequence[Bound]]) -> Lookup | None:
         """The same for rows of constants."""
-        found = [[one.constant for one in row if one.constant is not None] for row in rows]
-        if any(len(one) != len(row) for one, row in zip(found, rows, strict=True)):
+        constants = [[cell.constant for cell in row if cell.constant is not None] for row in rows]
+        if any(len(values) != len(row) for values, row in zip(constants, rows, strict=True)):
             return None
-        return cls(None, tuple(tuple(one) for one in found))
+        return cls(None, tuple(tuple(values) for values in constants))
 
 
 def _cell(bound: Bound, scan: int) -> str | Constant | None:
@@ -72,7 +72,7 @@ def _cell(bound: Bound, scan: int) -> str | Constant | None:
 
 @dataclass(frozen=True, slots=True)
 class BoundQuery:
-    """`is_transparent`: a condition on an output column is one on the rows beneath."""
+    """`is_transparent`: a condition on an output column applies to the rows beneath."""
 
     sql: str
     columns: list[OutputColumn]
@@ -86,28 +86,29 @@ def relation_of(query: BoundQuery, alias: str, name: str) -> Relation:
     prefix = f"{name}." if name else ""
     columns = [
         RelationColumn(
-            one.name,
+            column.name,
             Bound(
-                f"{prefix}{quoted(one.key)}",
-                one.value_type,
-                column=one.bound.column if query.is_transparent else None,
+                f"{prefix}{quoted(column.key)}",
+                column.value_type,
+                column=column.bound.column if query.is_transparent else None,
             ),
         )
-        for one in query.columns
+        for column in query.columns
     ]
     scans = query.scans if query.is_transparent else frozenset()
     return Relation(alias, columns, scans=scans, is_whole=query.lookup is not None)
 
 
 def plain_columns(columns: Sequence[OutputColumn]) -> list[OutputColumn]:
-    """The columns of a query as seen from outside of it."""
+    """The columns of a query as visible from outside."""
     return [
-        replace(one, bound=Bound(quoted(one.key), one.value_type, name=one.name)) for one in columns
+        replace(column, bound=Bound(quoted(column.key), column.value_type, name=column.name))
+        for column in columns
     ]
 
 
 def unwrapped(node: Node) -> Node:
-    """A query without the parentheses around it that mean nothing."""
+    """A query without redundant parentheses."""
     while isinstance(node, exp.Paren) or (isinstance(node, exp.Subquery) and not has_tail(node)):
         node = node.this
     return node

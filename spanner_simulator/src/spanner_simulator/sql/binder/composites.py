@@ -1,4 +1,4 @@
-"""Literals and parameters, casts and their types, arrays, structs and what is inside of them."""
+"""Literals and parameters, casts and their types, arrays, structs and access to their elements."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def bind_boolean(_binding: Binding, _scope: Scope, node: Node) -> Bound:
 
 
 def bind_null(_binding: Binding, _scope: Scope, _node: Node) -> Bound:
-    """NULL, which takes any type."""
+    """NULL, which converts to any type."""
     return Bound("NULL", None, constant=Constant(), is_literal=True)
 
 
@@ -81,7 +81,7 @@ def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:
     target = read_type(binding, node.args["to"])
     is_safe = isinstance(node, exp.TryCast) and not binding.is_postgres
     if isinstance(node.this, exp.Array) and target.element is not None:
-        items = [binding.expression(scope, one) for one in node.this.expressions]
+        items = [binding.expression(scope, item) for item in node.this.expressions]
         accepted = (binding.accepts(item, target.element) for item in items)
         if not binding.is_postgres and not all(accepted):
             raise binding.error("An array element does not coerce to its type", node.this)
@@ -108,8 +108,8 @@ def _read(binding: Binding, text: str, target: ValueType, node: Node) -> Bound |
     try:
         return read_literal(text, target, binding.dialect)
     except SpannerError:
-        at = position(node)
-        before = binding.text.parsed[: at or 0].rstrip().upper()
+        text_start = position(node)
+        before = binding.text.parsed[: text_start or 0].rstrip().upper()
         if binding.is_postgres or not before.endswith(target.code):
             raise
         start = len(before) - len(target.code)
@@ -128,7 +128,7 @@ def _list_of(binding: Binding, items: Sequence[Bound], element: ValueType) -> Bo
     typed = [binding.coerce(item, element) for item in items]
     kind = array_of(element)
     values = [item.constant.value if item.constant is not None else None for item in typed]
-    known = all(
+    is_constant = all(
         item.is_literal and item.constant is not None and item.constant.parameter is None
         for item in typed
     )
@@ -136,8 +136,8 @@ def _list_of(binding: Binding, items: Sequence[Bound], element: ValueType) -> Bo
     return Bound(
         f"CAST([{listed}] AS {carrier(kind)})",
         kind,
-        constant=Constant(tuple(values)) if known else None,
-        is_literal=known,
+        constant=Constant(tuple(values)) if is_constant else None,
+        is_literal=is_constant,
         is_aggregate=any(item.is_aggregate for item in typed),
     )
 
@@ -148,7 +148,7 @@ def bind_array(binding: Binding, scope: Scope, node: Node) -> Bound:
         return conditions.bind_array_query(binding, scope, unwrapped(node.expressions[0]))
     if not node.expressions:
         return _list_of(binding, [], INT64)
-    bounds = [binding.expression(scope, one) for one in node.expressions]
+    bounds = [binding.expression(scope, item) for item in node.expressions]
     typed, kind = binding.coerced_all(bounds, node, "Array elements")
     if kind.element is not None:
         raise binding.error("Nested arrays are not supported", node)
@@ -157,54 +157,56 @@ def bind_array(binding: Binding, scope: Scope, node: Node) -> Bound:
 
 def bind_struct(binding: Binding, scope: Scope, node: Node) -> Bound:
     """STRUCT(..) and `(a, b)`."""
-    names = [one.alias if isinstance(one, exp.Alias) else "" for one in node.expressions]
-    written = [one.this if isinstance(one, exp.Alias) else one for one in node.expressions]
-    bounds = [binding.settled(binding.expression(scope, one)) for one in written]
+    names = [item.alias if isinstance(item, exp.Alias) else "" for item in node.expressions]
+    written = [item.this if isinstance(item, exp.Alias) else item for item in node.expressions]
+    bounds = [binding.settled(binding.expression(scope, item)) for item in written]
     fields = tuple(
-        (name or (bound.name if isinstance(one, exp.Column) else ""), bound.value_type or INT64)
-        for name, bound, one in zip(names, bounds, written, strict=True)
+        (name or (bound.name if isinstance(item, exp.Column) else ""), bound.value_type or INT64)
+        for name, bound, item in zip(names, bounds, written, strict=True)
     )
     return pack(bounds, fields)
 
 
 def bind_bracket(binding: Binding, scope: Scope, node: Node) -> Bound:
     """`array[OFFSET(0)]`, `json[..]`."""
-    whole = binding.expression(scope, node.this)
-    kind = whole.value_type
+    container = binding.expression(scope, node.this)
+    kind = container.value_type
     index = binding.expression(scope, node.expressions[0])
     if kind is not None and kind.code == "JSON":
-        return Bound(f"json_step({whole.sql}, CAST({index.sql} AS VARCHAR))", kind)
+        return Bound(f"json_step({container.sql}, CAST({index.sql} AS VARCHAR))", kind)
     if kind is None or kind.element is None or not binding.accepts(index, INT64):
-        one, other = binding.type_name(whole), binding.type_name(index)
-        raise binding.error(f"Subscript [{other}] is not supported on values of type {one}", node)
+        whole_type, index_type = binding.type_name(container), binding.type_name(index)
+        raise binding.error(
+            f"Subscript [{index_type}] is not supported on values of type {whole_type}", node
+        )
     place = binding.coerce(index, INT64)
     if binding.is_postgres:
-        return Bound(f"array_at({whole.sql}, {place.sql} - 1)", kind.element)
+        return Bound(f"array_at({container.sql}, {place.sql} - 1)", kind.element)
     if node.args.get("offset") is None:
         raise binding.error(
             "Array element access with array[position] is not supported. Use "
             "array[OFFSET(zero_based_offset)] or array[ORDINAL(one_based_ordinal)]",
             node.expressions[0],
         )
-    at = f"{place.sql} - {int(node.args['offset'])}"
+    index_sql = f"{place.sql} - {int(node.args['offset'])}"
     if node.args.get("safe"):
-        return Bound(f"array_at({whole.sql}, {at})", kind.element)
-    return Bound(f"array_at_checked({whole.sql}, {at}, {place.sql})", kind.element)
+        return Bound(f"array_at({container.sql}, {index_sql})", kind.element)
+    return Bound(f"array_at_checked({container.sql}, {index_sql}, {place.sql})", kind.element)
 
 
 def bind_json_arrow(binding: Binding, scope: Scope, node: Node) -> Bound:
     """`->` and `->>` of jsonb."""
-    whole = binding.coerce(binding.expression(scope, node.this), PG_JSONB)
+    document = binding.coerce(binding.expression(scope, node.this), PG_JSONB)
     step = node.expression
     if isinstance(step, exp.JSONPath):
         key = str(step.expressions[-1].this)
-        by = text_literal(str(binding.text.literals[int(key[1:])]) if key[0] == "~" else key)
+        step_sql = text_literal(str(binding.text.literals[int(key[1:])]) if key[0] == "~" else key)
     else:
-        by = f"CAST({binding.settled(binding.expression(scope, step)).sql} AS VARCHAR)"
-    found = f"jsonb_step({whole.sql}, {by})"
+        step_sql = f"CAST({binding.settled(binding.expression(scope, step)).sql} AS VARCHAR)"
+    stepped = f"jsonb_step({document.sql}, {step_sql})"
     if isinstance(node, exp.JSONExtractScalar):
-        return Bound(f"jsonb_text({found})", STRING)
-    return Bound(found, PG_JSONB)
+        return Bound(f"jsonb_text({stepped})", STRING)
+    return Bound(stepped, PG_JSONB)
 
 
 _TYPES: Final = {
@@ -217,14 +219,14 @@ _POSTGRES: Final = {"DECIMAL": PG_NUMERIC, "JSONB": PG_JSONB}
 
 
 def _named(binding: Binding, name: str) -> ValueType:
-    found = binding.named_type(name)
-    if found is not None:
-        return found
+    kind = binding.named_type(name)
+    if kind is not None:
+        return kind
     raise binding.error(f"Type not found: {name}")
 
 
 def read_type(binding: Binding, node: Node) -> ValueType:
-    """The type that a tree names. Raises `SpannerError` for one that Spanner does not have."""
+    """The type of a tree.  Raises `SpannerError` for a type that Spanner does not have."""
     if not isinstance(node, exp.DataType):
         raise unsupported(f"the type {node.sql()}")
     kind = node.this
@@ -233,11 +235,11 @@ def read_type(binding: Binding, node: Node) -> ValueType:
         return array_of(read_type(binding, node.expressions[0]))
     if name == "USER-DEFINED":
         return _named(binding, str(node.args["kind"]))
-    found = (_TYPES | (_POSTGRES if binding.is_postgres else _GOOGLE)).get(name)
-    if found is None:
+    read = (_TYPES | (_POSTGRES if binding.is_postgres else _GOOGLE)).get(name)
+    if read is None:
         raise unsupported(f"the type {name}")
-    if found.code == "STRING" and node.expressions:
+    if read.code == "STRING" and node.expressions:
         length = node.expressions[0].name
         if length.isdigit():
             return ValueType("STRING", length=int(length))
-    return found
+    return read

@@ -51,7 +51,7 @@ def all_of(bounds: Sequence[Bound]) -> Bound:
     return Bound(
         "(" + " AND ".join(bound.sql for bound in bounds) + ")",
         BOOL,
-        restrictions=tuple(one for bound in bounds for one in bound.restrictions),
+        restrictions=tuple(restriction for bound in bounds for restriction in bound.restrictions),
         is_exact=all(bound.is_exact for bound in bounds),
         is_aggregate=any(bound.is_aggregate for bound in bounds),
     )
@@ -72,7 +72,7 @@ def negated(bound: Bound) -> Bound:
 
 
 def compare(binding: Binding, operator: str, left: Bound, right: Bound, node: Node) -> Bound:
-    """`=`, `<>`, `<`, `<=`, `>`, `>=`. Raises `SpannerError` when the types do not meet."""
+    """`=`, `<>`, `<`, `<=`, `>`, `>=`.  Raises `SpannerError` if the types are not comparable."""
     first, second, kind = _brought_together(binding, operator, left, right, node)
     _check_comparable(binding, operator, kind, node)
     sql = _comparison_sql(binding, operator, first.sql, second.sql, kind)
@@ -102,14 +102,14 @@ def _brought_together(
 def _no_operator(
     binding: Binding, operator: str, left: Bound, right: Bound, node: Node
 ) -> SpannerError:
-    one, other = binding.type_name(left), binding.type_name(right)
+    left_type, right_type = binding.type_name(left), binding.type_name(right)
     if binding.is_postgres:
-        message = f"[ERROR] operator does not exist: {one} {operator} {other}"
+        message = f"[ERROR] operator does not exist: {left_type} {operator} {right_type}"
         return not_found(message)
     shown = "!=" if operator == "<>" else operator
     return binding.error(
-        f"No matching signature for operator {shown} for argument types: {one}, {other}. "
-        f"Supported signature: ANY {shown} ANY",
+        f"No matching signature for operator {shown} for argument types: "
+        f"{left_type}, {right_type}. Supported signature: ANY {shown} ANY",
         node,
     )
 
@@ -127,7 +127,7 @@ def _comparison_sql(
     if kind.annotation == "PG_NUMERIC":
         return f"(pg_numeric_order({first}) {operator} pg_numeric_order({second}))"
     if is_floating(kind) and not binding.is_postgres:
-        # DuckDB takes NaN for the greatest number, and for equal to itself.
+        # DuckDB treats NaN as the greatest number, and as equal to itself.
         test = f"{first} {operator} {second}"
         either = f"isnan({first}) OR isnan({second})"
         with_nan = "TRUE" if operator == "<>" else "FALSE"
@@ -153,34 +153,36 @@ def _restrictions(operator: str, first: Bound, second: Bound) -> tuple[Restricti
 
 def is_in(binding: Binding, value: Bound, items: Sequence[Bound], node: Node) -> Bound:
     """`value IN (item, ..)`."""
-    if all(one.value_type is None for one in (value, *items)):
+    if all(boundm.value_type is None for boundm in (value, *items)):
         value = binding.settled(value)
     kind = binding.common_type([value, *items])
-    if kind is None or not all(binding.accepts(one, kind) for one in (value, *items)):
-        wrong = next((one for one in items if binding.common_type([value, one]) is None), items[0])
+    if kind is None or not all(binding.accepts(item, kind) for item in (value, *items)):
+        wrong = next(
+            (item for item in items if binding.common_type([value, item]) is None), items[0]
+        )
         raise _no_operator(binding, "=", value, wrong, node)
     first = binding.coerce(value, kind)
-    others = [binding.coerce(one, kind) for one in items]
-    if len(others) == 1:
-        return compare(binding, "=", first, others[0], node)
-    tests = [compare(binding, "=", first, one, node) for one in others]
+    coerced = [binding.coerce(item, kind) for item in items]
+    if len(coerced) == 1:
+        return compare(binding, "=", first, coerced[0], node)
+    tests = [compare(binding, "=", first, item, node) for item in coerced]
     if is_floating(kind) or kind.annotation == "PG_NUMERIC":
         return any_of(tests)
-    constants = tuple(one.constant for one in others if one.constant is not None)
-    is_known = first.column is not None and len(constants) == len(others)
+    constants = tuple(item.constant for item in coerced if item.constant is not None)
+    is_known = first.column is not None and len(constants) == len(coerced)
     return Bound(
-        f"({first.sql} IN ({', '.join(one.sql for one in others)}))",
+        f"({first.sql} IN ({', '.join(item.sql for item in coerced)}))",
         BOOL,
         restrictions=(Restriction(first.column, "=", constants),)
         if first.column is not None and is_known
         else (),
         is_exact=is_known,
-        is_aggregate=any(one.is_aggregate for one in tests),
+        is_aggregate=any(itemt.is_aggregate for itemt in tests),
     )
 
 
 def is_in_array(binding: Binding, value: Bound, array: Bound, node: Node) -> Bound:
-    """`value IN UNNEST(array)`: NULL where only a NULL element could make it true."""
+    """`value IN UNNEST(array)`: NULL if only a NULL element could make it true."""
     element = None if array.value_type is None else array.value_type.element
     if array.value_type is not None and element is None:
         raise binding.error(
@@ -195,22 +197,24 @@ def is_in_array(binding: Binding, value: Bound, array: Bound, node: Node) -> Bou
         raise _no_operator(binding, "=", value, Bound("", element), node)
     _check_comparable(binding, "=", kind, node)
     first = binding.coerce(value, kind)
-    whole = binding.coerce(array, array_of(kind))
-    items = whole.sql
-    found = f"list_contains({items}, {first.sql})"
+    coerced_array = binding.coerce(array, array_of(kind))
+    items = coerced_array.sql
+    condition = f"list_contains({items}, {first.sql})"
     if kind.annotation == "PG_NUMERIC":
         ordered = f"list_transform({items}, lambda _e: pg_numeric_order(_e))"
-        found = f"list_contains({ordered}, pg_numeric_order({first.sql}))"
+        condition = f"list_contains({ordered}, pg_numeric_order({first.sql}))"
     if is_floating(kind) and not binding.is_postgres:
-        found = f"(NOT isnan({first.sql}) AND {found})"
+        condition = f"(NOT isnan({first.sql}) AND {condition})"
     sql = (
         f"(CASE WHEN {items} IS NULL OR len({items}) = 0 THEN FALSE "
-        f"WHEN {first.sql} IS NULL THEN NULL WHEN {found} THEN TRUE "
+        f"WHEN {first.sql} IS NULL THEN NULL WHEN {condition} THEN TRUE "
         f"WHEN list_aggregate({items}, 'count') < len({items}) THEN NULL ELSE FALSE END)"
     )
     restrictions: tuple[Restriction, ...] = ()
-    if first.column is not None and whole.constant is not None:
-        listed = Constant(whole.constant.value, whole.constant.parameter, is_list=True)
+    if first.column is not None and coerced_array.constant is not None:
+        listed = Constant(
+            coerced_array.constant.value, coerced_array.constant.parameter, is_list=True
+        )
         restrictions = (Restriction(first.column, "=", (listed,)),)
     return Bound(
         sql,
@@ -234,7 +238,7 @@ def order_sql(binding: Binding, scope: Scope, items: Sequence[Node]) -> str:
 
 
 def orderable(binding: Binding, bound: Bound, node: Node) -> str:
-    """What to order by for an expression. INVALID_ARGUMENT for a type without an order."""
+    """The sort key of an expression; INVALID_ARGUMENT for a type without an order."""
     kind = bound.value_type
     if kind is not None and kind.code in _UNORDERED:
         name = binding.type_name(bound)
@@ -258,14 +262,14 @@ def direction_sql(binding: Binding, item: Node) -> str:
     return f"{'DESC' if is_descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
 
 
-def _single_column(binding: Binding, query: BoundQuery, what: str, node: Node) -> OutputColumn:
+def _single_column(binding: Binding, query: BoundQuery, subject: str, node: Node) -> OutputColumn:
     if len(query.columns) != 1:
-        raise binding.error(f"{what} cannot have more than one column", node)
+        raise binding.error(f"{subject} cannot have more than one column", node)
     return query.columns[0]
 
 
 def bind_scalar_query(binding: Binding, scope: Scope, query: Node, node: Node) -> Bound:
-    """A query that gives one value."""
+    """A query that returns one value."""
     bound = binding.query(query, parent=scope, ctes=scope.ctes)
     column = _single_column(binding, bound, "Scalar subquery", node)
     return Bound(f"({bound.sql})", column.value_type)
@@ -288,18 +292,18 @@ def bind_exists(binding: Binding, scope: Scope, query: Node) -> Bound:
 
 def bind_in_query(binding: Binding, scope: Scope, value: Node, query: Node, node: Node) -> Bound:
     """`value IN (query)`."""
-    one = binding.expression(scope, value)
+    searched = binding.expression(scope, value)
     bound = binding.query(query, parent=scope, ctes=scope.ctes)
     column = _single_column(binding, bound, "Subquery of type IN", node)
-    # What a comparison of the two would look like, with the types brought together.
+    # The form of a comparison of the two, with their types converted.
     name = binding.fresh("q")
     other = Bound(f"{name}.{quoted(column.key)}", column.value_type)
-    test = compare(binding, "=", one, other, node)
-    kind = binding.common_type([one, other]) or column.value_type
-    first, second = binding.coerce(one, kind).sql, binding.coerce(other, kind).sql
+    test = compare(binding, "=", searched, other, node)
+    kind = binding.common_type([searched, other]) or column.value_type
+    first, second = binding.coerce(searched, kind).sql, binding.coerce(other, kind).sql
     if test.sql.startswith("(pg_numeric_order"):
         first, second = f"pg_numeric_order({first})", f"pg_numeric_order({second})"
     sql = f"({first} IN (SELECT {second} FROM ({bound.sql}) AS {name}))"  # noqa: S608  # own text
     if is_floating(kind) and not binding.is_postgres:
         sql = f"(CASE WHEN isnan({first}) THEN FALSE ELSE {sql} END)"
-    return Bound(sql, BOOL, is_aggregate=one.is_aggregate)
+    return Bound(sql, BOOL, is_aggregate=searched.is_aggregate)

@@ -1,7 +1,7 @@
-"""INSERT, UPDATE and DELETE as a query that computes what to write, and how to write it.
+"""INSERT, UPDATE and DELETE as a query that computes the values to write, and how to write them.
 
-Binding finds everything that is wrong with the statement before a row is read. The query gives,
-per row, the values to write (INSERT), key and new values (UPDATE), or the key (DELETE).
+Binding finds all errors in the statement before a row is read.  The query returns, per row, the
+values to write (INSERT), key and new values (UPDATE), or the key (DELETE).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _ARGS = frozenset(
 class BoundDml:
     """`query` has one column per name in `columns`; `needs` are the privileges on the table.
 
-    `drawn` has the rows in which an identity column gets its next value, whatever the query says;
-    one for all of them where there is but one.
+    `drawn` has the rows in which an identity column gets its next value, whatever the query
+    returns; if there is only one row in the list, it applies to all.
     """
 
     kind: Literal["insert", "update", "delete"]
@@ -112,11 +112,13 @@ def _insert(binding: Binding, tree: exp.Insert, syntax: Syntax) -> BoundDml:
         listed = list(target.expressions)
         target = target.this
     table = _target(binding, target)
-    columns = [_column(binding, table, one, "INSERT") for one in listed]
+    columns = [_column(binding, table, identifier, "INSERT") for identifier in listed]
     if not listed:
         if not binding.is_postgres:
             raise binding.text.error("INSERT must specify a column list", 0)
-        columns = [one for one in table.columns if one.generated is None and not one.is_hidden]
+        columns = [
+            column for column in table.columns if column.generated is None and not column.is_hidden
+        ]
     seen: set[str] = set()
     for column, node in zip(columns, listed, strict=False):
         if column.name in seen:
@@ -148,13 +150,14 @@ def _conflict(
         return syntax.conflict
     if syntax.conflict != "error":
         raise invalid_argument("INSERT OR and ON CONFLICT cannot be combined")
-    keys = {one.name.lower() for one in clause.args.get("conflict_keys") or ()}
+    keys = {key.name.lower() for key in clause.args.get("conflict_keys") or ()}
     if clause.args.get("constraint") or clause.args.get("where"):
         raise unsupported("ON CONFLICT ON CONSTRAINT or WHERE")
     is_update = "UPDATE" in clause.args["action"].name.upper()
     if not (keys or is_update or binding.is_postgres):
         if any(
-            one.is_unique and one.table == table.name for one in binding.catalogue.indexes.values()
+            index.is_unique and index.table == table.name
+            for index in binding.catalogue.indexes.values()
         ):
             raise unsupported("ON CONFLICT DO NOTHING of a table with a unique index")
     elif keys != {name.lower() for name in table.key_names}:
@@ -162,9 +165,9 @@ def _conflict(
     if not is_update:
         return "ignore"
     assigned = set() if binding.is_postgres else keys
-    for one in clause.expressions:
-        value = one.expression
-        name = one.this.name.lower()
+    for assignment in clause.expressions:
+        value = assignment.expression
+        name = assignment.this.name.lower()
         if not isinstance(value, exp.Column) or value.sql().lower() != f"excluded.{name}":
             raise unsupported(f"ON CONFLICT DO UPDATE SET {name} to anything but excluded.{name}")
         assigned.add(name)
@@ -184,7 +187,7 @@ def _is_default(node: Node) -> bool:
 
 
 def _drawn(columns: Iterable[ColumnDefinition], *rows: Sequence[Node]) -> dict[str, list[bool]]:
-    """By the names of identity columns, the rows that give them as DEFAULT."""
+    """By the names of identity columns, the rows with DEFAULT for them."""
     return {
         column.name: [_is_default(node) for node in nodes]
         for column, *nodes in zip(columns, *rows, strict=False)
@@ -202,27 +205,27 @@ def _value_rows(
     binding.allows_pending = True
     for row, written in zip(rows, source.expressions, strict=True):
         _check_width(binding, width, len(row), written, len(columns))
-        bounds.append([_given(binding, scope, *one) for one in zip(columns, row, strict=False)])
+        bounds.append([_given(binding, scope, *pair) for pair in zip(columns, row, strict=False)])
     binding.allows_pending = False
     names = [f"c{index}" for index in range(width)]
     listed = ", ".join(names)
     texts = ", ".join(f"({', '.join(value.sql for value in row)})" for row in bounds)
     sql = f"SELECT {listed} FROM (VALUES {texts}) AS {binding.fresh('q')}({listed})"  # noqa: S608  # own text
-    found = [
+    output = [
         OutputColumn(column.name, name, Bound(name, column.value_type))
         for column, name in zip(columns, names, strict=False)
     ]
-    return BoundQuery(sql, found, lookup=Lookup.of_values(bounds))
+    return BoundQuery(sql, output, lookup=Lookup.of_values(bounds))
 
 
-def _check_width(binding: Binding, width: int, given: int, node: Node, most: int) -> None:
-    if given != width or given > most:
-        message = f"Inserted row has wrong column count; Has {given}, expected {width}"
+def _check_width(binding: Binding, width: int, count: int, node: Node, most: int) -> None:
+    if count != width or count > most:
+        message = f"Inserted row has wrong column count; Has {count}, expected {width}"
         raise binding.error(message, node)
 
 
 def _given(binding: Binding, scope: Scope, column: ColumnDefinition, node: Node) -> Bound:
-    """What is to be written into a column: an expression, or DEFAULT, which may be NULL."""
+    """The value for a column: an expression, or DEFAULT, which may be NULL."""
     if not _is_default(node):
         return _assigned(binding, binding.expression(scope, node), column, node)
     if column.default is None:
@@ -238,7 +241,7 @@ def _given(binding: Binding, scope: Scope, column: ColumnDefinition, node: Node)
 
 
 def _assigned(binding: Binding, bound: Bound, column: ColumnDefinition, node: Node) -> Bound:
-    """A value as its column's type. INVALID_ARGUMENT when it does not convert."""
+    """A value as its column's type; INVALID_ARGUMENT if it does not convert."""
     if binding.accepts(bound, column.value_type):
         return binding.coerce(bound, column.value_type)
     raise binding.error(
@@ -254,25 +257,28 @@ def _selected(
     binding.allows_pending = True
     inner = binding.query(source, parent=None, ctes={})
     binding.allows_pending = False
-    given = len(inner.columns)
-    _check_width(binding, width or given, given, source, len(columns))
+    count = len(inner.columns)
+    _check_width(binding, width or count, count, source, len(columns))
     name = binding.fresh("q")
     values = [
         _assigned(
             binding,
-            Bound(f"{name}.{quoted(one.key)}", None if one.is_null else one.value_type),
+            Bound(
+                f"{name}.{quoted(inner_column.key)}",
+                None if inner_column.is_null else inner_column.value_type,
+            ),
             column,
             source,
         )
-        for column, one in zip(columns, inner.columns, strict=False)
+        for column, inner_column in zip(columns, inner.columns, strict=False)
     ]
     shown = ", ".join(f"{value.sql} AS c{index}" for index, value in enumerate(values))
     sql = f"SELECT {shown} FROM ({inner.sql}) AS {name}"  # noqa: S608  # own text
-    found = [
+    output = [
         OutputColumn(column.name, f"c{index}", Bound(f"c{index}", column.value_type))
-        for index, column in enumerate(columns[:given])
+        for index, column in enumerate(columns[:count])
     ]
-    return BoundQuery(sql, found)
+    return BoundQuery(sql, output)
 
 
 # -- UPDATE and DELETE
@@ -280,7 +286,7 @@ def _selected(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows to write: `scan` when its conditions are exact."""
+    """The rows to write; only `scan` if its conditions are exact."""
 
     table: Table
     scope: Scope
@@ -290,11 +296,11 @@ class _Rows:
 
     def query(self, columns: Sequence[OutputColumn]) -> BoundQuery:
         """Their keys and these columns."""
-        found = [*self.keys, *columns]
-        shown = ", ".join(f"{one.bound.sql} AS {one.key}" for one in found)
-        bounds = [one.bound for one in found]
+        output = [*self.keys, *columns]
+        shown = ", ".join(f"{column.bound.sql} AS {column.key}" for column in output)
+        bounds = [column.bound for column in output]
         lookup = None if self.scan is None else Lookup.of_row(self.scan, bounds)
-        return BoundQuery(f"SELECT {shown} FROM {self.text}", found, lookup=lookup)  # noqa: S608  # own text
+        return BoundQuery(f"SELECT {shown} FROM {self.text}", output, lookup=lookup)  # noqa: S608  # own text
 
 
 def _rows_of(binding: Binding, tree: Node, target: Node | None) -> _Rows:
@@ -303,7 +309,7 @@ def _rows_of(binding: Binding, tree: Node, target: Node | None) -> _Rows:
     scope = Scope()
     reads = set(binding.reads)
     text, relation = bind_relation(binding, scope, cast("Node", target), is_first=True)
-    binding.reads = reads  # finding the rows to write needs no SELECT of its own
+    binding.reads = reads  # finding the rows to write needs no separate SELECT
     scope.relations.append(relation)
     where = tree.args.get("where")
     if where is None and not binding.is_postgres:
@@ -333,9 +339,9 @@ def _update(binding: Binding, tree: exp.Update) -> BoundDml:
             raise unsupported("this form of SET")
         columns.append(_assignment(binding, rows.scope, rows.table, item, columns))
     query = rows.query(columns)
-    names = tuple(one.name for one in query.columns)
-    given = [rows.table.column(one.name) for one in columns]
-    drawn = _drawn(given, [item.expression for item in tree.expressions])
+    names = tuple(column.name for column in query.columns)
+    assigned = [rows.table.column(column.name) for column in columns]
+    drawn = _drawn(assigned, [item.expression for item in tree.expressions])
     return BoundDml("update", rows.table, names, query, "error", ("UPDATE",), drawn)
 
 
@@ -349,7 +355,7 @@ def _assignment(
     column = _column(binding, table, item.this, "UPDATE")
     if column.name in table.key_names:
         raise invalid_argument("Cannot modify a primary key column with UPDATE")
-    if any(one.name == column.name for one in before):
+    if any(earlier.name == column.name for earlier in before):
         raise binding.error(f"Update item {column.name} assigned more than once", item)
     value = item.expression
     binding.allows_pending = isinstance(value, exp.Anonymous | exp.Dot)

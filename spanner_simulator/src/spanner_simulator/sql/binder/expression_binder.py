@@ -1,7 +1,7 @@
 """One expression of the tree: names, literals, operators, conditionals, arrays and structs.
 
-Calls go to `function_binder`. A node that is not in the table below
-is refused by name, never passed on.
+Calls go to `function_binder`.  A node that is not in the table below is rejected by name, never
+passed on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OPERATORS: Final[dict[type[Any], str]] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.Neg: "-",
     exp.DPipe: "||", exp.Like: "LIKE",
 }  # fmt: skip
-# What the parser may attach to a node that is bound here; anything else is refused, not ignored.
+# Arguments that the parser may add to a node that is bound here; others are errors, not ignored.
 _KNOWN_ARGS: Final = frozenset(
     (
         "this", "expression", "expressions", "negate", "table", "db", "catalog", "is_string",
@@ -77,8 +77,8 @@ def _comparison(binding: Binding, scope: Scope, node: Node, operator: str) -> Bo
         return conditions.is_in_array(binding, value, bind(binding, scope, array), node)
     if isinstance(right, exp.Any | exp.All):
         raise unsupported(f"{operator} ANY and ALL")
-    one, other = bind(binding, scope, node.this), bind(binding, scope, right)
-    return conditions.compare(binding, operator, one, other, node)
+    left, right_bound = bind(binding, scope, node.this), bind(binding, scope, right)
+    return conditions.compare(binding, operator, left, right_bound, node)
 
 
 def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
@@ -90,7 +90,7 @@ def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
         value = number.constant.value if number.constant is not None else None
         if isinstance(value, int | float) and number.value_type is not None:
             return literal(number.value_type, -value)
-    return apply(binding, name, [bind(binding, scope, one) for one in operands], node)
+    return apply(binding, name, [bind(binding, scope, operand) for operand in operands], node)
 
 
 # -- names
@@ -122,7 +122,7 @@ def _paren(binding: Binding, scope: Scope, node: Node) -> Bound:
 
 
 def _conditions(binding: Binding, scope: Scope, nodes: Iterable[Node], word: str) -> list[Bound]:
-    return [conditions.bind_condition(binding, scope, one, word) for one in nodes]
+    return [conditions.bind_condition(binding, scope, node, word) for node in nodes]
 
 
 def _and(binding: Binding, scope: Scope, node: Node) -> Bound:
@@ -151,7 +151,8 @@ def _is(binding: Binding, scope: Scope, node: Node) -> Bound:
 
 def _between(binding: Binding, scope: Scope, node: Node) -> Bound:
     value, low, high = (
-        bind(binding, scope, one) for one in (node.this, node.args["low"], node.args["high"])
+        bind(binding, scope, bound_node)
+        for bound_node in (node.this, node.args["low"], node.args["high"])
     )
     return conditions.all_of(
         [
@@ -170,7 +171,7 @@ def _in(binding: Binding, scope: Scope, node: Node) -> Bound:
     if unnested is not None:
         array = bind(binding, scope, unnested.expressions[0])
         return conditions.is_in_array(binding, value, array, node)
-    items = [bind(binding, scope, one) for one in node.expressions]
+    items = [bind(binding, scope, item) for item in node.expressions]
     return conditions.is_in(binding, value, items, node)
 
 
@@ -180,12 +181,12 @@ def _in(binding: Binding, scope: Scope, node: Node) -> Bound:
 def _if(binding: Binding, scope: Scope, node: Node) -> Bound:
     test = conditions.bind_condition(binding, scope, node.this, "IF")
     chosen = [node.args["true"], node.args.get("false") or exp.Null()]
-    bounds = [bind(binding, scope, one) for one in chosen]
+    bounds = [bind(binding, scope, branch) for branch in chosen]
     (yes, no), kind = binding.coerced_all(bounds, node, "Results of IF")
     return Bound(
         f"(CASE WHEN {test.sql} THEN {yes.sql} ELSE {no.sql} END)",
         kind,
-        is_aggregate=any(one.is_aggregate for one in (test, *bounds)),
+        is_aggregate=any(boundnch.is_aggregate for boundnch in (test, *bounds)),
     )
 
 
@@ -208,7 +209,7 @@ def _case(binding: Binding, scope: Scope, node: Node) -> Bound:
     return Bound(
         f"(CASE {branches} ELSE {typed[-1].sql} END)",
         kind,
-        is_aggregate=any(one.is_aggregate for one in (*tests, *results)),
+        is_aggregate=any(bound.is_aggregate for bound in (*tests, *results)),
     )
 
 

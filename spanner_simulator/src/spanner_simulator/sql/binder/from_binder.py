@@ -23,7 +23,7 @@ _JOIN_ARGS: Final = frozenset(("this", "side", "kind", "on", "using"))
 
 
 def bind_from(binding: Binding, scope: Scope, node: Node) -> str:
-    """DuckDB's text of a FROM clause; its names go to `scope`. Empty without a clause."""
+    """DuckDB's text of a FROM clause; its names are added to `scope`.  Empty without a clause."""
     clause = node.args.get("from_")
     if clause is None:
         return ""
@@ -95,7 +95,7 @@ def _unnest(
     elif offset:
         offset_name = "ordinality" if binding.is_postgres else "offset"
     named = [] if alias_node is None else [alias_node.this, *alias_node.columns]
-    names = [identifier_name(binding, one) for one in named if one is not None]
+    names = [identifier_name(binding, part) for part in named if part is not None]
     alias, column = (names[0], names[-1]) if names else ("", "")
     element = None if array.value_type is None else array.value_type.element
     if element is None:
@@ -118,7 +118,7 @@ def _unnest(
         ]
         relation = Relation(alias, columns, value if alias else None)
     else:
-        # A bare alias is the element, so the column and the relation have one name.
+        # A bare alias is the element, so the column and the relation have the same name.
         shown = column or ("unnest" if binding.is_postgres else "")
         relation = Relation(alias, [RelationColumn(shown, value)])
     if offset_name is not None:
@@ -174,7 +174,7 @@ def _condition(
         bound = bind_condition(binding, scope, on, "JOIN ON clause")
     elif using:
         bound = all_of(
-            [_using(binding, scope, one, left=left, right=right, side=side) for one in using]
+            [_using(binding, scope, name, left=left, right=right, side=side) for name in using]
         )
     else:
         return None
@@ -184,7 +184,9 @@ def _condition(
     if side in ("", "RIGHT"):
         sides = sides.union(*(relation.scans for relation in left))
     binding.restrict(sides, bound.restrictions)
-    scope.links += [one for one in bound.restrictions if one.column.scan in sides]
+    scope.links += [
+        restriction for restriction in bound.restrictions if restriction.column.scan in sides
+    ]
     return bound
 
 
@@ -198,24 +200,26 @@ def _using(
     side: str,
 ) -> Bound:
     name = part.name.lower()
-    mine = [column.bound for relation in left for column in relation.find(name)]
+    left_columns = [column.bound for relation in left for column in relation.find(name)]
     if name in scope.merged:
-        mine = [scope.merged[name]]
-    theirs = right.find(name)
-    if len(mine) != 1 or len(theirs) != 1:
-        where = "left" if len(mine) != 1 else "right"
+        left_columns = [scope.merged[name]]
+    right_columns = right.find(name)
+    if len(left_columns) != 1 or len(right_columns) != 1:
+        where = "left" if len(left_columns) != 1 else "right"
         message = f"Column {part.name} in USING clause not found on {where} side of join"
         raise binding.error(message, part)
-    one, other = mine[0], theirs[0].bound
-    binding.mark(one)
-    binding.mark(other)
-    test = compare(binding, "=", one, other, part)
-    kind = binding.common_type([one, other]) or BOOL
-    chosen = one
+    left_bound, right_bound = left_columns[0], right_columns[0].bound
+    binding.mark(left_bound)
+    binding.mark(right_bound)
+    test = compare(binding, "=", left_bound, right_bound, part)
+    kind = binding.common_type([left_bound, right_bound]) or BOOL
+    chosen = left_bound
     if side in ("RIGHT", "FULL"):
-        both = f"{binding.coerce(one, kind).sql}, {binding.coerce(other, kind).sql}"
-        chosen = Bound(f"coalesce({both})", kind)
-    shown = next((c.name for r in left for c in r.find(name)), theirs[0].name)
+        operands = (
+            f"{binding.coerce(left_bound, kind).sql}, {binding.coerce(right_bound, kind).sql}"
+        )
+        chosen = Bound(f"coalesce({operands})", kind)
+    shown = next((c.name for r in left for c in r.find(name)), right_columns[0].name)
     scope.merged[name] = Bound(chosen.sql, chosen.value_type, name=shown, column=chosen.column)
     for relation in (*left, right):
         if relation.find(name):

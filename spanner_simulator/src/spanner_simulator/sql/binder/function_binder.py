@@ -35,7 +35,7 @@ _SCHEMAS: Final = frozenset(("spanner", "pg_catalog"))
 
 
 def bind_call(binding: Binding, scope: Scope, node: Node) -> Bound:
-    """`NAME(..)`, with a schema before it or not."""
+    """`NAME(..)`, with or without a schema."""
     call = node
     if isinstance(node, exp.Dot):
         call = node.expression
@@ -63,10 +63,12 @@ def bind_call(binding: Binding, scope: Scope, node: Node) -> Bound:
 def _argument(
     binding: Binding, scope: Scope, node: Node, signatures: Sequence[Signature], index: int
 ) -> Bound:
-    wanted = {one.arguments[index] for one in signatures if index < len(one.arguments)}
-    if isinstance(node, exp.Interval) and "INTERVAL" in wanted:
+    kinds = {
+        signature.arguments[index] for signature in signatures if index < len(signature.arguments)
+    }
+    if isinstance(node, exp.Interval) and "INTERVAL" in kinds:
         return _interval(binding, scope, node)
-    if "PART" in wanted:
+    if "PART" in kinds:
         return Bound(text_literal(_date_part(binding, node)), _PART)
     return binding.expression(scope, node)
 
@@ -104,7 +106,7 @@ def _pending(binding: Binding) -> Bound:
 
 
 def bind_special(binding: Binding, scope: Scope, node: Node) -> Bound:
-    """EXTRACT and its like; anything else is refused by name."""
+    """EXTRACT and similar calls; any other is rejected by name."""
     match node:
         case exp.Extract():
             return _extract(binding, scope, node)
@@ -134,14 +136,14 @@ def _extract(binding: Binding, scope: Scope, node: Node) -> Bound:
     if code == "TIMESTAMP" and part == "DATE":
         return Bound(f"timestamp_date({bound.sql}, {place})", DATE)
     if code == "DATE":
-        found = f"date_extract({bound.sql}, {text_literal(part)})"
+        extracted = f"date_extract({bound.sql}, {text_literal(part)})"
     elif code == "TIMESTAMP":
-        found = f"timestamp_extract({bound.sql}, {text_literal(part)}, {place})"
+        extracted = f"timestamp_extract({bound.sql}, {text_literal(part)}, {place})"
     else:
         raise binding.error(f"EXTRACT from {binding.type_name(bound)} is not supported", node)
     if binding.is_postgres:
-        return Bound(cast_sql(found, INT64, PG_NUMERIC, binding.dialect), PG_NUMERIC)
-    return Bound(found, INT64)
+        return Bound(cast_sql(extracted, INT64, PG_NUMERIC, binding.dialect), PG_NUMERIC)
+    return Bound(extracted, INT64)
 
 
 _INSIDE: Final = "an aggregate function"
@@ -175,40 +177,44 @@ def _aggregate(binding: Binding, scope: Scope, name: str, written: list[Node], n
     if written and isinstance(written[0], exp.Distinct):
         distinct = "DISTINCT "
         written[:1] = written[0].expressions
-    bounds = [binding.expression(scope, one) for one in written]
+    bounds = [binding.expression(scope, argument) for argument in written]
     if name == "STRING_AGG" and len(bounds) == 1:
         bounds.append(literal(STRING, ","))
-    found = resolve(FUNCTIONS[binding.dialect][name], bounds, binding.dialect)
-    if found is None:
+    resolved = resolve(FUNCTIONS[binding.dialect][name], bounds, binding.dialect)
+    if resolved is None:
         raise unresolved(binding, name, bounds, node)
-    typed = [binding.coerce(one, kind).sql for one, kind in zip(bounds, found.types, strict=True)]
-    text = found.signature.text.replace("{args}", f"{distinct}{', '.join(typed)}{order}")
-    return Bound(text, found.result, is_aggregate=True)
+    typed = [
+        binding.coerce(bound, kind).sql for bound, kind in zip(bounds, resolved.types, strict=True)
+    ]
+    text = resolved.signature.text.replace("{args}", f"{distinct}{', '.join(typed)}{order}")
+    return Bound(text, resolved.result, is_aggregate=True)
 
 
 _SLOT = re.compile(r"\{(\d+)(?:\.(count|part))?\}")
 
 
 def apply(binding: Binding, name: str, arguments: Sequence[Bound], node: Node) -> Bound:
-    """A function or operator on bound arguments. Raises `SpannerError` when none fits."""
+    """A function or operator on bound arguments.  Raises `SpannerError` if no signature matches."""
     signatures = FUNCTIONS[binding.dialect].get(name)
     if signatures is None:
         raise unsupported(f"the {_kind(name)} {name}")
-    found = resolve(signatures, arguments, binding.dialect)
-    if found is None:
+    resolved = resolve(signatures, arguments, binding.dialect)
+    if resolved is None:
         raise unresolved(binding, name, arguments, node)
     typed = [
-        one if kind.code in ("PART", "INTERVAL") else binding.coerce(one, kind)
-        for one, kind in zip(arguments, found.types, strict=True)
+        argument if kind.code in ("PART", "INTERVAL") else binding.coerce(argument, kind)
+        for argument, kind in zip(arguments, resolved.types, strict=True)
     ]
-    is_aggregate = any(one.is_aggregate for one in typed)
-    return Bound(_filled(found.signature.text, typed), found.result, is_aggregate=is_aggregate)
+    is_aggregate = any(bound.is_aggregate for bound in typed)
+    return Bound(
+        _filled(resolved.signature.text, typed), resolved.result, is_aggregate=is_aggregate
+    )
 
 
 def _filled(text: str, arguments: Sequence[Bound]) -> str:
-    def slot(found: re.Match[str]) -> str:
-        argument = arguments[int(found[1])]
-        return text_literal(argument.name) if found[2] == "part" else argument.sql
+    def slot(match: re.Match[str]) -> str:
+        argument = arguments[int(match[1])]
+        return text_literal(argument.name) if match[2] == "part" else argument.sql
 
     sqls = [argument.sql for argument in arguments]
     filled = _SLOT.sub(slot, text)
@@ -231,7 +237,7 @@ def _kind(name: str) -> str:
 def unresolved(binding: Binding, name: str, arguments: Sequence[Bound], node: Node) -> SpannerError:
     """The function exists, but not for these types."""
     kind = _kind(name)
-    types = ", ".join(binding.type_name(one) for one in arguments)
+    types = ", ".join(binding.type_name(argument) for argument in arguments)
     if binding.is_postgres:
         message = f"[ERROR] {kind} does not exist: {name}({types})"
         return not_found(message)

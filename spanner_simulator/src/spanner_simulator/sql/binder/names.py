@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def name_parts(node: exp.Column | exp.Dot) -> list[exp.Identifier]:
-    """The identifiers of a path, outermost first; empty when something else is in it."""
+    """The identifiers of a path, outermost first; empty if it has other parts."""
     if isinstance(node, exp.Column):
         parts = [node.args.get(key) for key in ("catalog", "db", "table", "this")]
         return [part for part in parts if isinstance(part, exp.Identifier)]
@@ -34,22 +34,22 @@ def name_parts(node: exp.Column | exp.Dot) -> list[exp.Identifier]:
 
 
 def bind_name(binding: Binding, scope: Scope, parts: Sequence[exp.Identifier]) -> Bound:
-    """A path: `column`, `table.column`, or either with fields behind. Raises `SpannerError`."""
-    here: Scope | None = scope
-    while here is not None:
-        found = _in_scope(binding, here, parts)
-        if found is not None:
-            bound, used = found
+    """A path: `column`, `table.column`, or either followed by fields.  Raises `SpannerError`."""
+    current: Scope | None = scope
+    while current is not None:
+        name_found = _in_scope(binding, current, parts)
+        if name_found is not None:
+            bound, used = name_found
             binding.mark(bound)
             for part in parts[used:]:
                 bound = access_field(binding, bound, part)
             return replace(bound, name=parts[-1].name)
-        here = here.parent
+        current = current.parent
     raise unknown(binding, parts)
 
 
 def unknown(binding: Binding, parts: Sequence[exp.Expr]) -> SpannerError:
-    """There is nothing of that name."""
+    """The error for an unknown name."""
     first = parts[0]
     if binding.is_postgres:
         return binding.error(f'column "{first.name}" does not exist')
@@ -59,7 +59,7 @@ def unknown(binding: Binding, parts: Sequence[exp.Expr]) -> SpannerError:
 def _in_scope(
     binding: Binding, scope: Scope, parts: Sequence[exp.Identifier]
 ) -> tuple[Bound, int] | None:
-    """What the path begins with in this scope, and how many of its parts that used."""
+    """The beginning of the path in this scope, and the number of its parts that it uses."""
     first = parts[0].name.lower()
     if len(parts) > 1:
         for relation in scope.relations:
@@ -78,27 +78,27 @@ def _in_scope(
         return scope.aliases[first], 1
     if first in scope.merged:
         return scope.merged[first], 1
-    found = [
+    candidates = [
         column.bound
         for relation in scope.relations
         for column in _named(binding, relation, parts[0])
     ]
-    found += [
+    candidates += [
         relation.value
         for relation in scope.relations
         if relation.value is not None and relation.alias.lower() == first
     ]
-    if len(found) > 1:
+    if len(candidates) > 1:
         raise _ambiguous(binding, parts[0])
-    return (found[0], 1) if found else None
+    return (candidates[0], 1) if candidates else None
 
 
 def _named(binding: Binding, relation: Relation, part: exp.Identifier) -> list[RelationColumn]:
-    """The columns of that name; PostgreSQL takes a quoted one for just what it says."""
-    found = relation.find(part.name)
+    """The columns of that name; PostgreSQL compares a quoted name exactly."""
+    columns = relation.find(part.name)
     if binding.is_postgres and part.args.get("quoted"):
-        return [column for column in found if column.name == part.name]
-    return found
+        return [column for column in columns if column.name == part.name]
+    return columns
 
 
 def _ambiguous(binding: Binding, part: exp.Identifier) -> SpannerError:
@@ -109,17 +109,17 @@ def access_field(binding: Binding, bound: Bound, part: exp.Identifier) -> Bound:
     """One field of a struct or of a JSON object."""
     kind = bound.value_type
     if kind is not None and kind.code == "STRUCT":
-        found = [
+        matches = [
             (index, field_type)
             for index, (name, field_type) in enumerate(kind.fields)
             if name.lower() == part.name.lower()
         ]
-        if len(found) == 1:
-            index, field_type = found[0]
+        if len(matches) == 1:
+            index, field_type = matches[0]
             sql = f"struct_extract({bound.sql}, '{field_key(index)}')"
             return Bound(sql, field_type, name=part.name)
-        what = "is ambiguous" if found else "does not exist"
-        raise binding.error(f"Field name {part.name} {what} in {binding.type_name(bound)}", part)
+        fault = "is ambiguous" if matches else "does not exist"
+        raise binding.error(f"Field name {part.name} {fault} in {binding.type_name(bound)}", part)
     if kind is not None and kind.code == "JSON" and not binding.is_postgres:
         return Bound(f"json_step({bound.sql}, {text_literal(part.name)})", JSON, name=part.name)
     if kind is not None and kind.code == "PROTO":
@@ -130,7 +130,7 @@ def access_field(binding: Binding, bound: Bound, part: exp.Identifier) -> Bound:
 
 def pack(bounds: Sequence[Bound], fields: tuple[tuple[str, ValueType], ...]) -> Bound:
     """A struct of these values."""
-    packed = ", ".join(f"{field_key(index)} := {one.sql}" for index, one in enumerate(bounds))
+    packed = ", ".join(f"{field_key(index)} := {bound.sql}" for index, bound in enumerate(bounds))
     aggregate = any(bound.is_aggregate for bound in bounds)
     kind = ValueType("STRUCT", fields=fields)
     return Bound(f"struct_pack({packed})", kind, is_aggregate=aggregate)

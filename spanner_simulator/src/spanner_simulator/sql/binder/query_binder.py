@@ -1,4 +1,4 @@
-"""Queries: SELECT with all its clauses, WITH, UNION and its like."""
+"""Queries: SELECT with all its clauses, WITH, UNION and similar operations."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def _with_ctes(node: Node, ctes: Mapping[str, Any]) -> Mapping[str, Any]:
         return ctes
     if clause.args.get("recursive"):
         raise unsupported("WITH RECURSIVE")
-    found = dict(ctes)
-    for one in clause.expressions:
-        if one.args["alias"].columns:
+    visible = dict(ctes)
+    for cte in clause.expressions:
+        if cte.args["alias"].columns:
             raise unsupported("column names of a WITH query")
-        found[one.alias.lower()] = (one.this, dict(found))
-    return found
+        visible[cte.alias.lower()] = (cte.this, dict(visible))
+    return visible
 
 
 def _with_tail(binding: Binding, node: Node, query: BoundQuery) -> BoundQuery:
@@ -106,7 +106,7 @@ def _select(
     sql += f" HAVING {having.sql}" if having is not None else ""
     sql += order + tail
     is_plain = not (is_grouped or having or tail)
-    scans = frozenset(one for relation in scope.relations for one in relation.scans)
+    scans = frozenset(scan for relation in scope.relations for scan in relation.scans)
     lookup = _lookup(scope, columns, where) if is_plain and not (distinct or order) else None
     return BoundQuery(sql, columns, scans, is_transparent=is_plain, lookup=lookup)
 
@@ -127,7 +127,7 @@ def _where(binding: Binding, scope: Scope, node: Node) -> Bound | None:
 def _lookup(scope: Scope, columns: Sequence[OutputColumn], where: Bound | None) -> Lookup | None:
     if len(scope.relations) != 1 or len(scope.relations[0].scans) != 1:
         return None
-    # A query in FROM may leave rows out that its scan reads.
+    # A query in FROM may leave out rows that its scan reads.
     if not scope.relations[0].is_whole:
         return None
     (scan,) = scope.relations[0].scans
@@ -139,7 +139,7 @@ def _lookup(scope: Scope, columns: Sequence[OutputColumn], where: Bound | None) 
 def _set_operation(
     binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
 ) -> BoundQuery:
-    """Both sides with as many columns, of types that meet."""
+    """Both sides, which must have the same number of columns and common types."""
     check_clauses(node)
     word = node.key.upper()
     is_distinct = bool(node.args.get("distinct"))
@@ -151,31 +151,35 @@ def _set_operation(
     if len(left.columns) != len(right.columns):
         raise binding.error(f"Queries in {shown} have mismatched column count", node.expression)
     kinds = [
-        _common_column(binding, one, other, f"Column {index} in {shown}", node.expression)
-        for index, (one, other) in enumerate(zip(left.columns, right.columns, strict=True), 1)
+        _common_column(
+            binding, left_column, right_column, f"Column {index} in {shown}", node.expression
+        )
+        for index, (left_column, right_column) in enumerate(
+            zip(left.columns, right.columns, strict=True), 1
+        )
     ]
     columns = [
-        replace(one, bound=Bound(quoted(one.key), kind, name=one.name))
-        for one, kind in zip(left.columns, kinds, strict=True)
+        replace(column, bound=Bound(quoted(column.key), kind, name=column.name))
+        for column, kind in zip(left.columns, kinds, strict=True)
     ]
     sql = (
         f"({_converted(binding, left, columns)}) {shown.removesuffix(' DISTINCT')} "
         f"({_converted(binding, right, columns)})"
     )
-    whole = BoundQuery(sql, columns)
-    return _with_tail(binding, node, whole) if has_tail(node) else whole
+    combined = BoundQuery(sql, columns)
+    return _with_tail(binding, node, combined) if has_tail(node) else combined
 
 
 def _common_column(
-    binding: Binding, one: OutputColumn, other: OutputColumn, where: str, node: Node
+    binding: Binding, left: OutputColumn, right: OutputColumn, where: str, node: Node
 ) -> ValueType:
-    kind = binding.common_type([one.bound, other.bound])
-    if kind is None and one.is_null:
-        kind = other.value_type
-    elif kind is None and other.is_null:
-        kind = one.value_type
+    kind = binding.common_type([left.bound, right.bound])
+    if kind is None and left.is_null:
+        kind = right.value_type
+    elif kind is None and right.is_null:
+        kind = left.value_type
     if kind is None:
-        names = f"{binding.type_name(one.bound)}, {binding.type_name(other.bound)}"
+        names = f"{binding.type_name(left.bound)}, {binding.type_name(right.bound)}"
         raise binding.error(f"{where} has incompatible types: {names}", node)
     return kind
 
@@ -183,11 +187,11 @@ def _common_column(
 def _converted(binding: Binding, query: BoundQuery, columns: Sequence[OutputColumn]) -> str:
     name = binding.fresh("q")
     shown: list[str] = []
-    for mine, target in zip(query.columns, columns, strict=True):
-        sql = f"{name}.{quoted(mine.key)}"
-        if mine.is_null:
+    for source, target in zip(query.columns, columns, strict=True):
+        sql = f"{name}.{quoted(source.key)}"
+        if source.is_null:
             sql = f"CAST({sql} AS {carrier(target.value_type)})"
-        elif not is_same(mine.value_type, target.value_type):
-            sql = cast_sql(sql, mine.value_type, target.value_type, binding.dialect)
+        elif not is_same(source.value_type, target.value_type):
+            sql = cast_sql(sql, source.value_type, target.value_type, binding.dialect)
         shown.append(f"{sql} AS {quoted(target.key)}")
     return f"SELECT {', '.join(shown)} FROM ({query.sql}) AS {name}"  # noqa: S608  # own text

@@ -1,7 +1,7 @@
-"""Which rows a statement reads: a scan per table of its FROM clauses, as narrow as its conditions.
+"""The rows that a statement reads: a scan per table of its FROM clauses, as narrow as possible.
 
-Conditions on the first key columns become key ranges, so that a read-write transaction is held to
-those rows only. A range may hold more than the statement needs, never less.
+Conditions on the first key columns become key ranges, so that a read-write transaction conflicts
+only on those rows.  A range may contain more rows than the statement needs, never fewer.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from spanner_simulator.sql.terms.bound import Comparison, Constant, Restriction
 
 
-# More combinations of listed values than this are read as one range.
+# More combinations of listed values are read as one range.
 _RANGES_MAX = 1000
 
 
 @dataclass(slots=True)
 class Scan:
-    """One table in a FROM clause; `used` are the columns that the statement touches.
+    """One table in a FROM clause; `used` are the columns that the statement uses.
 
-    `table` None: a table of INFORMATION_SCHEMA with its rows behind `rows`.
+    `table` None: a table of INFORMATION_SCHEMA, whose rows `rows` returns.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class KeyPlan:
-    """Disjoint key ranges; `is_exact` means that they hold just what the restrictions say."""
+    """Disjoint key ranges; `is_exact` means that they contain exactly the restricted rows."""
 
     ranges: tuple[KeyRange, ...]
     is_exact: bool
@@ -52,15 +52,17 @@ class KeyPlan:
 def key_plan(
     scan: Scan, table: Table, value_of: Callable[[Constant, ValueType], list[Value]]
 ) -> KeyPlan:
-    """The ranges of keys that a scan reads, with parameters filled in by `value_of`."""
+    """The key ranges of a scan, with the values of parameters from `value_of`."""
     by_column: dict[str, list[Restriction]] = {}
-    for one in scan.restrictions:
-        if one.other is None:
-            by_column.setdefault(one.column.column, []).append(one)
+    for restriction in scan.restrictions:
+        if restriction.other is None:
+            by_column.setdefault(restriction.column.column, []).append(restriction)
     prefixes: list[list[Value]] = [[]]
     used = 0
     for name in table.key_names:
-        equal = [one for one in by_column.get(name, ()) if one.comparison == "="]
+        equal = [
+            restriction for restriction in by_column.get(name, ()) if restriction.comparison == "="
+        ]
         if not equal:
             break
         kind = table.type_of[name]
@@ -70,11 +72,15 @@ def key_plan(
         prefixes = [[*prefix, value] for prefix, value in itertools.product(prefixes, values)]
         used += 1
     rest = table.key_names[used] if used < len(table.key_names) else None
-    bounds = [one for one in by_column.get(rest or "", ()) if one.comparison != "="]
+    bounds = [
+        restriction
+        for restriction in by_column.get(rest or "", ())
+        if restriction.comparison != "="
+    ]
     ranges = [
-        found
+        span
         for prefix in prefixes
-        if (found := _range(table, prefix, rest, bounds, value_of)) is not None
+        if (span := _range(table, prefix, rest, bounds, value_of)) is not None
     ]
     covered = set(table.key_names[:used]) | ({rest} if bounds and rest else set())
     count = sum(len(by_column.get(name, ())) for name in table.key_names[:used]) + len(bounds)
@@ -90,10 +96,10 @@ def _listed(
     value_of: Callable[[Constant, ValueType], list[Value]],
 ) -> list[Value]:
     """The values that a column may equal, each once; equality with NULL is never true."""
-    found: dict[Value, None] = {}
+    values: dict[Value, None] = {}
     for constant in restriction.constants:
-        found.update((value, None) for value in value_of(constant, kind) if value is not None)
-    return list(found)
+        values.update((value, None) for value in value_of(constant, kind) if value is not None)
+    return list(values)
 
 
 def _range(
@@ -108,7 +114,7 @@ def _range(
     high = successor(start)
     if column is None:
         return KeyRange(low, high)
-    part = next(one for one in table.key if one.name == column)
+    part = next(key_part for key_part in table.key if key_part.name == column)
     if bounds:  # a comparison with NULL is never true
         nothing = table.encoded_key_of([*prefix, None])
         if part.descending:
@@ -120,13 +126,13 @@ def _range(
         if value is None:
             return None
         encoded = table.encoded_key_of([*prefix, value])
-        behind = successor(encoded)
+        next_key = successor(encoded)
         if _is_from_below(bound.comparison, descending=part.descending):
             inclusive = bound.comparison in ("<=", ">=")
-            edge = encoded if inclusive else behind
+            edge = encoded if inclusive else next_key
             low = max(low, edge) if edge is not None else low
         else:
-            edge = behind if bound.comparison in ("<=", ">=") else encoded
+            edge = next_key if bound.comparison in ("<=", ">=") else encoded
             high = edge if high is None or (edge is not None and edge < high) else high
     return KeyRange(low, high) if high is None or low < high else None
 

@@ -1,4 +1,4 @@
-"""The SELECT list, and GROUP BY, HAVING, ORDER BY, LIMIT and OFFSET, which see it as well."""
+"""The SELECT list, and the clauses that use it: GROUP BY, HAVING, ORDER BY, LIMIT and OFFSET."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CLAUSES: Final = frozenset(
 
 
 def check_clauses(node: Node) -> None:
-    """Refuse, by name, the clauses that nothing here binds."""
+    """Reject, by name, the clauses that are not supported here."""
     for name, value in node.args.items():
         if value and name not in _CLAUSES:
             raise unsupported(f"{name.strip('_').upper()} in a query")
@@ -54,15 +54,15 @@ def group_keys(
     outer = scope.forbids_aggregates
     scope.forbids_aggregates = "GROUP BY clause"
     keys: list[str] = []
-    for one in clause.expressions:
-        bound = _by_ordinal(binding, one, columns, "GROUP BY")
+    for key in clause.expressions:
+        bound = _by_ordinal(binding, key, columns, "GROUP BY")
         if bound is None:
-            bound = _by_alias(binding, scope, one, columns)
+            bound = _by_alias(binding, scope, key, columns)
         if bound is None:
-            bound = binding.expression(scope, one)
+            bound = binding.expression(scope, key)
         kind = bound.value_type
         if kind is not None and kind.code in ("JSON", "ARRAY", "STRUCT", "PROTO"):
-            raise binding.error(f"Grouping by expressions of type {kind.code} is not allowed", one)
+            raise binding.error(f"Grouping by expressions of type {kind.code} is not allowed", key)
         keys.append(bound.sql)
     scope.forbids_aggregates = outer
     return keys
@@ -94,7 +94,7 @@ def _by_alias(
 def bind_having(
     binding: Binding, scope: Scope, node: Node, columns: Sequence[OutputColumn]
 ) -> Bound | None:
-    """HAVING, which sees the aliases of the SELECT list."""
+    """HAVING, in which the aliases of the SELECT list are visible."""
     clause = node.args.get("having")
     if clause is None:
         return None
@@ -107,7 +107,7 @@ def bind_having(
 def check_grouped(
     binding: Binding, node: Node, columns: Sequence[OutputColumn], group: Sequence[str]
 ) -> None:
-    """Refuse a plain column that no group has one value of."""
+    """Reject a plain column that has no single value per group."""
     for column, written in zip(columns, node.expressions, strict=False):
         bound = column.bound
         if bound.column is None or bound.sql in group:
@@ -138,7 +138,7 @@ def order_by(
         bound = _by_ordinal(binding, item.this, columns, "ORDER BY")
         if bound is None:
             bound = binding.expression(inner, item.this)
-        place = [index for index, one in enumerate(columns, 1) if one.bound.sql == bound.sql]
+        place = [index for index, column in enumerate(columns, 1) if column.bound.sql == bound.sql]
         if is_distinct and not place:
             raise binding.error(
                 "ORDER BY of an expression that is not visible after SELECT DISTINCT", item
@@ -147,7 +147,7 @@ def order_by(
         if place and text == bound.sql:
             text = str(place[0])
         elif bound.constant is not None:
-            continue  # nothing to order by, and DuckDB would take a number for a position
+            continue  # nothing to order by; DuckDB would read a number as a position
         keys.append(f"{text} {direction_sql(binding, item)}")
     scope.has_aggregates |= inner.has_aggregates
     return f" ORDER BY {', '.join(keys)}" if keys else ""
@@ -185,7 +185,7 @@ def _count(binding: Binding, node: Node, word: str) -> str:
 
 
 def expand_items(binding: Binding, scope: Scope, nodes: Sequence[Node]) -> list[tuple[str, Bound]]:
-    """The SELECT list with its stars spelled out."""
+    """The SELECT list with its stars expanded."""
     items: list[tuple[str, Bound]] = []
     for node in nodes:
         inner = node.this if isinstance(node, exp.Alias) else node
@@ -201,29 +201,31 @@ def expand_items(binding: Binding, scope: Scope, nodes: Sequence[Node]) -> list[
 def _expand_star(binding: Binding, scope: Scope, node: Node, star: Node) -> list[tuple[str, Bound]]:
     if any(star.args.values()):
         raise unsupported("* with EXCEPT or REPLACE")
-    found: list[RelationColumn] = []
+    columns: list[RelationColumn] = []
     if isinstance(node, exp.Column):
         table = node.args["table"].name.lower()
-        relations = [one for one in scope.relations if one.alias.lower() == table]
+        relations = [relation for relation in scope.relations if relation.alias.lower() == table]
         if not relations:
             raise unknown(binding, [node.args["table"], star])
-        found = list(relations[0].columns)
+        columns = list(relations[0].columns)
     else:
         if not scope.relations:
             raise binding.error("SELECT * must have a FROM clause", star)
-        found += [RelationColumn(one.name, one) for one in scope.merged.values()]
+        columns += [RelationColumn(merged.name, merged) for merged in scope.merged.values()]
         for relation in scope.relations:
-            found += [one for one in relation.columns if one.name.lower() not in relation.hidden]
-    found = [column for column in found if not column.is_hidden]
-    for column in found:
+            columns += [
+                column for column in relation.columns if column.name.lower() not in relation.hidden
+            ]
+    columns = [column for column in columns if not column.is_hidden]
+    for column in columns:
         binding.mark(column.bound)
-    return [(column.name, column.bound) for column in found]
+    return [(column.name, column.bound) for column in columns]
 
 
 def output_columns(
     binding: Binding, items: Sequence[tuple[str, Bound]], node: Node
 ) -> list[OutputColumn]:
-    """Output columns with names that DuckDB can tell apart."""
+    """Output columns with distinct names for DuckDB."""
     kind = node.args.get("kind")
     settled = [(name, binding.settled(bound)) for name, bound in items]
     if kind == "STRUCT":
@@ -231,11 +233,11 @@ def output_columns(
         return [OutputColumn("", "c1", pack([bound for _, bound in settled], fields))]
     if kind is not None:
         raise unsupported(f"SELECT AS {kind}")
-    taken: set[str] = set()
+    used_keys: set[str] = set()
     columns: list[OutputColumn] = []
     for index, (name, bound) in enumerate(settled, start=1):
-        key = name if name and name.lower() not in taken else f"{name}#{index}"
-        taken.add(key.lower())
+        key = name if name and name.lower() not in used_keys else f"{name}#{index}"
+        used_keys.add(key.lower())
         columns.append(OutputColumn(name, key, bound))
     return columns
 
@@ -246,7 +248,7 @@ def aliases(columns: Sequence[OutputColumn]) -> dict[str, Bound]:
 
 
 def distinct_sql(binding: Binding, node: Node, columns: Sequence[OutputColumn]) -> str:
-    """DISTINCT, which some types do not allow."""
+    """DISTINCT, which some types do not support."""
     clause = node.args.get("distinct")
     if clause is None:
         return ""

@@ -1,4 +1,4 @@
-"""Where the binding of one statement begins: the state with all binders behind it."""
+"""The start of binding one statement: the state with all binders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def new_binding(
 ) -> Binding:
     """The state in which to bind a statement.
 
-    `allows_pending`: PENDING_COMMIT_TIMESTAMP() may stand anywhere in it.
+    `allows_pending`: PENDING_COMMIT_TIMESTAMP() is allowed anywhere in it.
     """
     return Binding(
         text,

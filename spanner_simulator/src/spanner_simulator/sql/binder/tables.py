@@ -1,4 +1,4 @@
-"""What a name in a FROM clause stands for: a table, a view, or a catalogue of the system."""
+"""Resolves a name in a FROM clause: a table, a view, or a system catalogue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spanner_simulator.sql.binder.binding import Binding
 
 
-# Of a statement and of a table; FORCE_INDEX must name an index, the others change nothing.
+# For a statement and for a table; FORCE_INDEX must name an index, the others have no effect.
 _HINTS: Final = frozenset(
     (
         "use_additional_parallelism", "optimizer_version", "optimizer_statistics_package",
@@ -39,7 +39,7 @@ def path_of(node: exp.Table) -> list[exp.Identifier]:
 
 
 def _name(binding: Binding, node: exp.Table) -> tuple[str, str]:
-    """The name as written, and the key under which the catalogue would have it."""
+    """The name as written, and its key in the catalogue."""
     written = ".".join(part.name for part in path_of(node))
     key = written.lower()
     if binding.is_postgres:
@@ -48,7 +48,7 @@ def _name(binding: Binding, node: exp.Table) -> tuple[str, str]:
 
 
 def table_not_found(binding: Binding, node: exp.Table) -> SpannerError:
-    """There is no such table."""
+    """The error for an unknown table."""
     written, _ = _name(binding, node)
     if binding.is_postgres:
         return not_found(f'relation "{written}" does not exist')
@@ -56,7 +56,7 @@ def table_not_found(binding: Binding, node: exp.Table) -> SpannerError:
 
 
 def table_relation(binding: Binding, node: exp.Table, alias: str | None) -> tuple[str, Relation]:
-    """A table's or a system table's text and columns. Raises `SpannerError` when it is missing."""
+    """A table's or a system table's text and columns.  Raises `SpannerError` if it is missing."""
     written, key = _name(binding, node)
     table = binding.catalogue.tables.get(key)
     quoted_name = path_of(node)[-1]
@@ -71,10 +71,10 @@ def table_relation(binding: Binding, node: exp.Table, alias: str | None) -> tupl
         binding.reads.add(table.name)
         scan = Scan(len(binding.scans) + 1, table.name, table.type_of, table)
     else:
-        found = _system_scan(binding, key)
-        if found is None:
+        system_scan = _system_scan(binding, key)
+        if system_scan is None:
             raise table_not_found(binding, node)
-        scan = found
+        scan = system_scan
     binding.scans.append(scan)
     name = binding.fresh("r")
     relation = relation_of_scan(scan, alias or written.split(".")[-1], name)
@@ -83,7 +83,11 @@ def table_relation(binding: Binding, node: exp.Table, alias: str | None) -> tupl
 
 def relation_of_scan(scan: Scan, alias: str, name: str) -> Relation:
     """A scan's columns, for a text that calls it `name`."""
-    hidden = {one.name for one in scan.table.columns if one.is_hidden} if scan.table else ()
+    hidden = (
+        {table_column.name for table_column in scan.table.columns if table_column.is_hidden}
+        if scan.table
+        else ()
+    )
     columns = [
         RelationColumn(
             column,
@@ -115,17 +119,17 @@ def _system_scan(binding: Binding, key: str) -> Scan | None:
 
 
 def check_hints(binding: Binding) -> None:
-    """Refuse hints that Spanner does not know."""
+    """Reject hints that Spanner does not know."""
     for hint in binding.text.hints:
         if hint.name not in _HINTS:
             raise invalid_argument(f"Unsupported hint: {hint.name.upper()}.")
 
 
 def _check_force_index(binding: Binding, node: exp.Table, table: Table) -> None:
-    ends = [one.meta["end"] for one in path_of(node) if "end" in one.meta]
+    ends = [part.meta["end"] for part in path_of(node) if "end" in part.meta]
     alias = node.args.get("alias")
     if alias is not None:
-        ends += [one.meta["end"] for one in alias.walk() if "end" in one.meta]
+        ends += [part.meta["end"] for part in alias.walk() if "end" in part.meta]
     if not ends:
         return
     for hint in binding.text.hints:

@@ -1,10 +1,10 @@
-"""Functions as tables: what each takes, what it gives, and DuckDB's text for it.
+"""Functions as tables: their arguments, their results, and DuckDB's text for them.
 
-One line per signature: `NAME(TYPE, ..) -> TYPE = text`, where `{0}` is the first argument. ANY
-stands for any type, ORDERED for one that has an order; `TYPE...` takes the rest, which the text
-places as `{*}`. PART is a date part such as DAY, and INTERVAL an INTERVAL, which the text takes
-apart as `{0.count}` and `{0.part}`. Without `= text` the function is called like the name in lower
-case. Lines that begin with `@` are aggregates: `{args}` are their arguments with DISTINCT and
+One line per signature: `NAME(TYPE, ..) -> TYPE = text`, where `{0}` is the first argument.  ANY is
+any type, ORDERED one with an order; `TYPE...` takes the remaining arguments, which the text places
+as `{*}`.  PART is a date part such as DAY, and INTERVAL an INTERVAL, whose parts are `{0.count}`
+and `{0.part}` in the text.  Without `= text` the function has the same name in DuckDB, in lower
+case.  Lines that begin with `@` are aggregates: `{args}` are their arguments with DISTINCT and
 ORDER BY.
 """
 
@@ -48,7 +48,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A signature that fits, with the types to which each argument is to be brought."""
+    """A matching signature, with the types to which each argument is converted."""
 
     signature: Signature
     types: tuple[ValueType, ...]
@@ -57,12 +57,14 @@ class Match:
 
 def read_signatures(table: str) -> Mapping[str, tuple[Signature, ...]]:
     """The signatures of a table by upper-case name."""
-    found: dict[str, list[Signature]] = {}
+    signatures: dict[str, list[Signature]] = {}
     for line in filter(None, map(str.strip, table.splitlines())):
         read = _LINE.fullmatch(line)
         if read is None:
             raise ValueError(f"not a signature: {line}")
-        arguments = [one.strip() for one in read["arguments"].split(",") if one.strip()]
+        arguments = [
+            argument.strip() for argument in read["arguments"].split(",") if argument.strip()
+        ]
         rest = arguments.pop().removesuffix("...") if "..." in read["arguments"] else None
         slots = ", ".join(f"{{{index}}}" for index in range(len(arguments)))
         text = read["text"] or f"{read['name'].lower()}({slots})"
@@ -70,19 +72,19 @@ def read_signatures(table: str) -> Mapping[str, tuple[Signature, ...]]:
         signature = Signature(
             read["name"], tuple(arguments), rest, read["result"], text, is_aggregate
         )
-        found.setdefault(read["name"], []).append(signature)
-    return {name: tuple(lines) for name, lines in found.items()}
+        signatures.setdefault(read["name"], []).append(signature)
+    return {name: tuple(lines) for name, lines in signatures.items()}
 
 
 def resolve(
     signatures: Sequence[Signature], arguments: Sequence[Bound], dialect: Dialect
 ) -> Match | None:
-    """The signature that costs the fewest conversions; None when none fits."""
+    """The signature that needs the fewest conversions; None if none matches."""
     best: tuple[int, Match] | None = None
     for signature in signatures:
-        found = _match(signature, arguments, dialect)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found
+        match = _match(signature, arguments, dialect)
+        if match is not None and (best is None or match[0] < best[0]):
+            best = match
     return None if best is None else best[1]
 
 
@@ -112,7 +114,7 @@ def _match(
 def _template_types(
     wanted: Sequence[TypePattern], arguments: Sequence[Bound], dialect: Dialect
 ) -> dict[str, ValueType] | None:
-    """What ANY and ORDERED stand for: the common type of the arguments in those places."""
+    """The types for ANY and ORDERED: the common type of the arguments in those places."""
     chosen: dict[str, ValueType] = {}
     for name in _TEMPLATES:
         bounds: list[Bound] = []
@@ -128,10 +130,10 @@ def _template_types(
                 return None
             else:
                 bounds.append(argument)
-        found = common_type(bounds, dialect) if bounds else None
-        if bounds and found is None:
+        common = common_type(bounds, dialect) if bounds else None
+        if bounds and common is None:
             return None
-        chosen[name] = found or ValueType("STRING" if dialect == "POSTGRESQL" else "INT64")
+        chosen[name] = common or ValueType("STRING" if dialect == "POSTGRESQL" else "INT64")
     return chosen
 
 

@@ -37,7 +37,7 @@ _SPECIAL_FLOATS: Final = {
     "infinity": math.inf, "+infinity": math.inf, "-infinity": -math.inf,
 }  # fmt: skip
 _N = "DECIMAL(38,9)"
-# Of six digits, and still so when the exponent of a number is added to it.
+# Six digits, also after the exponent of a number is added to it.
 _EXPONENT_MAX: Final = 500_000
 _NINES: Final = str.maketrans("0123456789", "9876543210")
 
@@ -62,12 +62,12 @@ def numeric_text(value: Decimal) -> str:
 
 
 @routine(_N, _N, "VARCHAR", _N)
-def numeric_computed(one: Decimal, sign: str, other: Decimal) -> Decimal:
+def numeric_computed(left: Decimal, sign: str, right: Decimal) -> Decimal:
     """`+`, `-`, `*`, `/` and the remainder, rounded to nine digits."""
-    shown = f"{numeric_text(one)} {sign} {numeric_text(other)}"
-    if sign in "/%" and other == 0:
+    shown = f"{numeric_text(left)} {sign} {numeric_text(right)}"
+    if sign in "/%" and right == 0:
         raise out_of_range(f"division by zero: {shown}")
-    return _numeric(_OPERATIONS[sign](one, other), shown)
+    return _numeric(_OPERATIONS[sign](left, right), shown)
 
 
 @routine(_N, _N, "BIGINT")
@@ -107,13 +107,13 @@ def float_to_int(value: float) -> int:
 
 @routine(_N, "DOUBLE")
 def float_to_numeric(value: float) -> Decimal:
-    """The nearest NUMERIC of the shortest text that means this double."""
+    """The nearest NUMERIC of the shortest text for this double."""
     return _numeric(Decimal(repr(_finite(value, "numeric"))), float_text(value))
 
 
 @routine("VARCHAR", "DOUBLE")
 def float_text(value: float) -> str:
-    """The shortest text that means this double, in C's notation."""
+    """The shortest text for this double, in C's notation."""
     if math.isnan(value):
         return "nan"
     texts = (f"{value:.{digits}g}" for digits in (15, 16, 17))
@@ -122,7 +122,7 @@ def float_text(value: float) -> str:
 
 @routine("VARCHAR", "FLOAT")
 def float32_text(value: float) -> str:
-    """The shortest text that means this 32-bit float."""
+    """The shortest text for this 32-bit float."""
     if not math.isfinite(value):
         return str(float_text(value))
     texts = (f"{value:.{digits}g}" for digits in range(6, 10))
@@ -133,8 +133,8 @@ def float32_text(value: float) -> str:
 @routine("BIGINT", "VARCHAR")
 def text_to_int(text: str) -> int:
     """CAST to INT64."""
-    found = _INTEGER.fullmatch(text)
-    number = int(text, 16 if "x" in text.lower() else 10) if found else 2**63
+    match = _INTEGER.fullmatch(text)
+    number = int(text, 16 if "x" in text.lower() else 10) if match else 2**63
     if not -(2**63) <= number < 2**63:
         raise out_of_range(f"Bad int64 value: {text}")
     return number
@@ -142,7 +142,7 @@ def text_to_int(text: str) -> int:
 
 @routine("VARCHAR", "VARCHAR")
 def text_to_float(text: str) -> str:
-    """CAST to FLOAT64, as a text that DuckDB reads: it takes a routine's NaN for NULL."""
+    """CAST to FLOAT64, as a text for DuckDB, which reads a routine's NaN as NULL."""
     special = _SPECIAL_FLOATS.get(text.strip().lower())
     if special is None and _DECIMAL.fullmatch(text) is None:
         raise out_of_range(f"Bad double value: {text}")
@@ -159,7 +159,7 @@ def text_to_numeric(text: str) -> Decimal:
 
 @routine("BIGINT", "BIGINT", "BIGINT", "BIGINT")
 def array_place(index: int, length: int, shown: int) -> int:
-    """The 1-based place of an element; `shown` is the position as the statement has it."""
+    """The 1-based place of an element; `shown` is the position as written in the statement."""
     if not 0 <= index < length:
         raise out_of_range(f"Array index {shown} is out of bounds")
     return index + 1
@@ -174,18 +174,18 @@ def _scale(value: Decimal) -> int:
 
 
 @routine("VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR")
-def pg_numeric_computed(one: str, sign: str, other: str) -> str:
+def pg_numeric_computed(left_text: str, sign: str, right_text: str) -> str:
     """`+`, `-`, `*`, `/` and `%`, with the scales that PostgreSQL gives to the results."""
-    first, second = Decimal(one), Decimal(other)
+    first, second = Decimal(left_text), Decimal(right_text)
     if sign not in "/%" or first.is_nan() or second.is_nan():
         return pg_numeric_text(_OPERATIONS[sign](first, second))
     if second == 0:
         raise out_of_range("[ERROR] division by zero")
-    found = _OPERATIONS[sign](first, second)
+    result = _OPERATIONS[sign](first, second)
     if sign == "/":  # at least sixteen significant digits
         scale = max(_scale(first), _scale(second), 16 - 4 * _quotient_weight(first, second), 0)
-        found = found.quantize(Decimal(1).scaleb(-scale), context=_CONTEXT)
-    return pg_numeric_text(found)
+        result = result.quantize(Decimal(1).scaleb(-scale), context=_CONTEXT)
+    return pg_numeric_text(result)
 
 
 def _quotient_weight(dividend: Decimal, divisor: Decimal) -> int:
@@ -210,7 +210,7 @@ def pg_numeric_to_int(value: str) -> int:
 
 @routine("VARCHAR", "DOUBLE")
 def float_to_pg_numeric(value: float) -> str:
-    """The shortest decimal that means this double."""
+    """The shortest decimal for this double."""
     if math.isinf(value):
         raise invalid_argument("Cannot cast infinity to PG.NUMERIC")
     return pg_numeric_text(Decimal(f"{value:.15g}"))
@@ -218,7 +218,7 @@ def float_to_pg_numeric(value: float) -> str:
 
 @postgres_reader("numeric", "VARCHAR")
 def text_to_pg_numeric(text: str) -> str:
-    """CAST to numeric; the scale as written stays."""
+    """CAST to numeric; keeps the scale as written."""
     if text.strip().lower() == "nan":
         return "NaN"
     if _DECIMAL.fullmatch(text) is None:
@@ -228,7 +228,7 @@ def text_to_pg_numeric(text: str) -> str:
 
 @routine("VARCHAR", "VARCHAR")
 def pg_numeric_order(value: str) -> str:
-    """A text in the order of PG_NUMERIC values, the same for 1.0 and 1.00; NaN is the greatest."""
+    """A text in the order of PG_NUMERIC values, equal for 1.0 and 1.00; NaN is the greatest."""
     number = Decimal(value)
     if number.is_nan():
         return "z"
@@ -236,7 +236,7 @@ def pg_numeric_order(value: str) -> str:
         return "o"
     digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
     ascending = f"{number.adjusted() + _EXPONENT_MAX}{digits}"
-    # What is below zero runs the other way, also where one has more digits than the other.
+    # Negative numbers sort in reverse, also if one has more digits than the other.
     return f"n{ascending.translate(_NINES)}~" if number < 0 else f"p{ascending}"
 
 

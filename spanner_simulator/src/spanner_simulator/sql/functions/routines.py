@@ -1,7 +1,7 @@
-"""Functions that DuckDB gets from Python, each with the types that it takes and gives.
+"""Functions that DuckDB gets from Python, each with the types of its arguments and result.
 
-A routine is a pure function of Spanner's values; NULL in means NULL out without a call. What it
-refuses is a `SpannerError`, which reaches the client as it is.
+A routine is a pure function of Spanner's values; a NULL argument gives NULL without a call.  Its
+errors are `SpannerError`s, which reach the client unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def routine(
 
 
 def postgres_reader(kind: str, result: str) -> Callable[..., Callable[[str], Any]]:
-    """Make a reader of texts one of PostgreSQL, which has its own words for what it refuses."""
+    """Make a reader of texts into one of PostgreSQL, which has its own error texts."""
 
     def register(read: Callable[[str], Any], name: str = "") -> Callable[[str], Any]:
         def reader(text: str) -> Any:

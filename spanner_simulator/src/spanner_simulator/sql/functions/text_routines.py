@@ -140,14 +140,14 @@ def _path(text: str) -> tuple[str, ...]:
     if not text.startswith("$"):
         raise out_of_range("JSONPath must start with '$'")
     steps: list[str] = []
-    at = 1
-    while at < len(text):
-        found = _STEP.match(text, at)
-        if found is None:
-            raise out_of_range(f"Invalid token in JSONPath at: {text[at:]}")
-        name = (found["name"] or "").strip()
-        steps.append(name or found["dotted"] or found["quoted"] or found["index"] or "")
-        at = found.end()
+    position = 1
+    while position < len(text):
+        match = _STEP.match(text, position)
+        if match is None:
+            raise out_of_range(f"Invalid token in JSONPath at: {text[position:]}")
+        name = (match["name"] or "").strip()
+        steps.append(name or match["dotted"] or match["quoted"] or match["index"] or "")
+        position = match.end()
     return tuple(steps)
 
 
@@ -170,35 +170,35 @@ def _at(text: str, path: tuple[str, ...], *, from_end: bool = False) -> list[_Js
 @routine("VARCHAR", "VARCHAR", "VARCHAR")
 def json_scalar(text: str, path: str) -> str | None:
     """JSON_VALUE: a scalar as a string."""
-    for found in _at(text, _path(path)):
-        if isinstance(found, str):
-            return found
-        if found is not None and not isinstance(found, dict | list):
-            return normalise_json(_exact(found))
+    for value in _at(text, _path(path)):
+        if isinstance(value, str):
+            return value
+        if value is not None and not isinstance(value, dict | list):
+            return normalise_json(_exact(value))
     return None
 
 
 @routine("VARCHAR", "VARCHAR", "VARCHAR")
 def json_query(text: str, path: str) -> str | None:
     """JSON_QUERY: a document, JSON null included."""
-    return next((normalise_json(_exact(one)) for one in _at(text, _path(path))), None)
+    return next((normalise_json(_exact(value)) for value in _at(text, _path(path))), None)
 
 
 @routine("VARCHAR", "VARCHAR", "VARCHAR")
 def json_step(text: str, step: str) -> str | None:
     """A field by name, or an element by position."""
-    return next((normalise_json(_exact(one)) for one in _at(text, (step,))), None)
+    return next((normalise_json(_exact(value)) for value in _at(text, (step,))), None)
 
 
 @routine("VARCHAR", "VARCHAR", "VARCHAR")
 def jsonb_step(text: str, step: str) -> str | None:
     """`->` by name, or by position; negative ones count from the end."""
-    found = _at(text, (step,), from_end=True)
-    return next((normalise_jsonb(_exact(one)) for one in found), None)
+    values = _at(text, (step,), from_end=True)
+    return next((normalise_jsonb(_exact(value)) for value in values), None)
 
 
 @routine("VARCHAR", "VARCHAR")
 def jsonb_text(text: str) -> str | None:
-    """What `->>` makes of a document: strings without quotes, null as NULL."""
+    """The result of `->>` for a document: strings without quotes, null as NULL."""
     document = _load(text)
     return document if isinstance(document, str) else None if document is None else text

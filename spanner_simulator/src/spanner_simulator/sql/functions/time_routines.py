@@ -1,6 +1,6 @@
 """Functions of dates and timestamps; a timestamp is an int of nanoseconds since the epoch.
 
-The default time zone is America/Los_Angeles, as Spanner's is.
+The default time zone is America/Los_Angeles, as in Spanner.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _OFFSET = re.compile(r"(?:UTC|utc)?([+-])(\d{1,2})(?::?(\d{2}))?")
 @lru_cache(maxsize=256)
 def zone(name: str) -> dt.tzinfo:
     """A time zone by name or offset; OUT_OF_RANGE for an unknown one."""
-    found = _OFFSET.fullmatch(name)
-    if found is not None:
-        minutes = int(found[2]) * 60 + int(found[3] or 0)
+    match = _OFFSET.fullmatch(name)
+    if match is not None:
+        minutes = int(match[2]) * 60 + int(match[3] or 0)
         if minutes <= 14 * 60:
-            return dt.timezone(dt.timedelta(minutes=-minutes if found[1] == "-" else minutes))
+            return dt.timezone(dt.timedelta(minutes=-minutes if match[1] == "-" else minutes))
     elif name.upper() in ("UTC", "Z"):
         return dt.UTC
     else:
@@ -75,27 +75,27 @@ def local_time(timestamp_ns: int, zone_name: str) -> tuple[dt.datetime, int]:
         ) from None
 
 
-def _to_ns(moment: dt.datetime, nanoseconds: int, what: str) -> int:
+def _to_ns(moment: dt.datetime, nanoseconds: int, subject: str) -> int:
     try:
         timestamp_ns = (moment.astimezone(dt.UTC) - _EPOCH) // _SECOND * 10**9 + nanoseconds
     except OverflowError:
-        raise out_of_range(f"Timestamp out of range: {what}") from None
-    return _checked(timestamp_ns, what)
+        raise out_of_range(f"Timestamp out of range: {subject}") from None
+    return _checked(timestamp_ns, subject)
 
 
-def _checked(timestamp_ns: int, what: str) -> int:
+def _checked(timestamp_ns: int, subject: str) -> int:
     if not MIN_NS <= timestamp_ns <= MAX_NS:
-        raise out_of_range(f"Timestamp out of range: {what}")
+        raise out_of_range(f"Timestamp out of range: {subject}")
     return timestamp_ns
 
 
 @routine("HUGEINT", "VARCHAR")
 def text_to_timestamp(text: str) -> int:
-    """A timestamp's text in any of the forms that SQL takes."""
-    found = _TIMESTAMP.fullmatch(text.strip())
-    if found is None:
+    """A timestamp's text in any of the forms of SQL."""
+    match = _TIMESTAMP.fullmatch(text.strip())
+    if match is None:
         raise out_of_range(f"Invalid timestamp: '{text}'")
-    year, month, day, hour, minute, second, fraction, place = found.groups()
+    year, month, day, hour, minute, second, fraction, place = match.groups()
     try:
         wall = dt.datetime(  # noqa: DTZ001  # the zone follows below
             int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0)
@@ -108,13 +108,13 @@ def text_to_timestamp(text: str) -> int:
 
 @routine("VARCHAR", "HUGEINT", "VARCHAR")
 def timestamp_text(timestamp_ns: int, zone_name: str) -> str:
-    """CAST to STRING: as many digits of the fraction as are needed in threes."""
+    """CAST to STRING: as many digits of the fraction as needed, in groups of three."""
     try:
         local, nanoseconds = local_time(timestamp_ns, zone_name)
-    except SpannerError:  # the same time, in a zone where it has a year
+    except SpannerError:  # the same time, in a zone in which it has a year
         local, nanoseconds = local_time(timestamp_ns, "UTC")
     offset = local.utcoffset() or dt.timedelta()
-    if offset % _MINUTE:  # the text has no seconds of an offset, and must mean the same time
+    if offset % _MINUTE:  # the text has no seconds of an offset, and must give the same time
         local = local.astimezone(dt.timezone(_MINUTE * int(offset / _MINUTE)))
     fraction = f".{nanoseconds:09d}" if nanoseconds else ""
     while fraction.endswith("000"):
@@ -125,10 +125,10 @@ def timestamp_text(timestamp_ns: int, zone_name: str) -> str:
 @routine("DATE", "VARCHAR")
 def text_to_date(text: str) -> dt.date:
     """A date's text; a time of day after it is not allowed."""
-    found = _DATE.fullmatch(text)
+    match = _DATE.fullmatch(text)
     try:
-        if found is not None:
-            return dt.date(int(found[1]), int(found[2]), int(found[3]))
+        if match is not None:
+            return dt.date(int(match[1]), int(match[2]), int(match[3]))
     except ValueError:
         pass
     raise out_of_range(f"Invalid date: '{text}'")
@@ -204,13 +204,13 @@ def date_add_part(day: dt.date, count: int, part: str) -> dt.date:
 
 
 @routine("BIGINT", "DATE", "DATE", "VARCHAR")
-def date_diff_part(one: dt.date, other: dt.date, part: str) -> int:
-    """DATE_DIFF: how many boundaries of the part lie between."""
-    one, other = date_trunc_part(one, part), date_trunc_part(other, part)
+def date_diff_part(date: dt.date, earlier_date: dt.date, part: str) -> int:
+    """DATE_DIFF: the number of boundaries of the part between them."""
+    date, earlier_date = date_trunc_part(date, part), date_trunc_part(earlier_date, part)
     if part in _MONTHS:
-        months = (one.year - other.year) * 12 + one.month - other.month
+        months = (date.year - earlier_date.year) * 12 + date.month - earlier_date.month
         return months // _MONTHS[part]
-    return (one - other).days // _part(_DAYS, part, "DATE_DIFF")
+    return (date - earlier_date).days // _part(_DAYS, part, "DATE_DIFF")
 
 
 @routine("DATE", "DATE", "VARCHAR")

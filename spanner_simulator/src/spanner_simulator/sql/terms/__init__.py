@@ -1,1 +1,1 @@
-"""What the binder computes with: bound expressions, literals, conversions between types."""
+"""The values of the binder: bound expressions, literals, conversions between types."""

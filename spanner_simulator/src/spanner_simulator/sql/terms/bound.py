@@ -1,6 +1,6 @@
-"""What the binder makes of an expression: DuckDB's text for it, and Spanner's type.
+"""The binder's result for an expression: DuckDB's text and Spanner's type.
 
-Beside the text goes what the engine can use before any row is read: constants, and restrictions
+The text comes with information for the engine before any row is read: constants, and restrictions
 that a condition puts on key columns.
 """
 
@@ -19,7 +19,7 @@ Comparison = Literal["=", "<", "<=", ">", ">="]
 
 
 def quoted(name: str) -> str:
-    """A name as DuckDB takes it literally."""
+    """A name in DuckDB's quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -45,7 +45,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """What must hold of a column where a condition is true: one of several values, or a bound.
+    """A property of a column where a condition is true: one of several values, or a bound.
 
     With `other`, the column equals that of another scan.
     """
@@ -60,7 +60,7 @@ class Restriction:
 class Bound:
     """`value_type` None: NULL, ERROR(), or a parameter whose type is not known yet.
 
-    `is_exact` means that the restrictions say all that the condition says.
+    `is_exact` means that the restrictions are equivalent to the condition.
     """
 
     sql: str
@@ -75,7 +75,7 @@ class Bound:
 
     @property
     def untyped_parameter(self) -> str | None:
-        """The name of the parameter that this is, while nothing has given it a type."""
+        """The name of the parameter that this is, until it has a type."""
         if self.value_type is None and self.constant is not None:
             return self.constant.parameter
         return None
@@ -83,7 +83,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
-    """One column of something in a FROM clause."""
+    """One column of a relation in a FROM clause."""
 
     name: str
     bound: Bound
@@ -92,9 +92,9 @@ class RelationColumn:
 
 @dataclass(slots=True)
 class Relation:
-    """Something in a FROM clause; `value` is what its alias alone stands for (UNNEST).
+    """A relation in a FROM clause; `value` is the meaning of its alias alone (UNNEST).
 
-    `is_whole`: its rows are those that its only scan reads, each once.
+    `is_whole`: its rows are those of its only scan, each once.
     """
 
     alias: str
@@ -112,9 +112,9 @@ class Relation:
 
 @dataclass(slots=True)
 class Scope:
-    """The names in sight: relations, columns merged by USING, aliases of the SELECT list.
+    """The visible names: relations, columns merged by USING, aliases of the SELECT list.
 
-    `links` are what joins say of columns, as far as conditions may be led through them.
+    `links` are the column equalities of joins through which conditions may be passed on.
     """
 
     parent: Scope | None = None

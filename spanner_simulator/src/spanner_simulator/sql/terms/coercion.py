@@ -1,8 +1,8 @@
-"""Conversions: which are implicit, which CAST allows, and DuckDB's text for each.
+"""Conversions: implicit ones, those of CAST, and DuckDB's text for each.
 
-A string literal takes the type of what it stands beside: dates and timestamps in GoogleSQL,
-everything in PostgreSQL. It is read here, before any row is, so that it can narrow a key range and
-its mistakes are the statement's.
+A string literal takes the type of its context: dates and timestamps in GoogleSQL, every type in
+PostgreSQL. It is parsed here, before any row is read, so that it can narrow a key range and an
+invalid one is an error of the statement.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def _kind(value_type: ValueType) -> str:
 
 
 def read_literal(text: str, value_type: ValueType, dialect: Dialect) -> Bound | None:
-    """A string literal as a value of another type; None when the dialect has no such reading.
+    """A string literal as a value of another type; None if the dialect does not convert it.
 
-    Raises `SpannerError` for a text that is none of that type.
+    Raises `SpannerError` for a text that is not a value of that type.
     """
     if value_type.code == "ENUM":
         return literal(value_type, member_number(value_type, text))
@@ -146,7 +146,7 @@ def read_literal(text: str, value_type: ValueType, dialect: Dialect) -> Bound | 
 
 
 def is_blank_array(bound: Bound) -> bool:
-    """Whether an array literal has no element that would give it a type."""
+    """Whether an array literal has no element that gives it a type."""
     value = None if bound.constant is None else bound.constant.value
     return isinstance(value, tuple) and all(item is None for item in value)
 
@@ -173,34 +173,34 @@ def implicit_cost(bound: Bound, target: ValueType, dialect: Dialect) -> int | No
 
 
 def common_type(bounds: Sequence[Bound], dialect: Dialect) -> ValueType | None:
-    """The type to which all convert; None when there is none, or none has a type.
+    """The type to which all convert; None if there is none, or none has a type.
 
-    A literal takes the type of what has a firm one.
+    A literal takes the type of an expression that is not one.
     """
-    found: ValueType | None = None
-    for bound in sorted(bounds, key=lambda one: one.is_literal):
+    common: ValueType | None = None
+    for bound in sorted(bounds, key=lambda bound: bound.is_literal):
         kind = bound.value_type
         if kind is None:
             continue
-        if found is None:
-            found = kind
-        elif not bound.is_literal or implicit_cost(bound, found, dialect) is None:
-            others = (one for one in bounds if one is not bound)
-            if supertype(found, kind) is not None:
-                found = supertype(found, kind)
+        if common is None:
+            common = kind
+        elif not bound.is_literal or implicit_cost(bound, common, dialect) is None:
+            others = (other for other in bounds if other is not bound)
+            if supertype(common, kind) is not None:
+                common = supertype(common, kind)
             elif bound.is_literal and all(
-                implicit_cost(one, kind, dialect) is not None for one in others
+                implicit_cost(other, kind, dialect) is not None for other in others
             ):
-                found = kind
+                common = kind
             else:
                 return None
-    return found
+    return common
 
 
 def cast_sql(
     sql: str, source: ValueType, target: ValueType, dialect: Dialect, *, is_safe: bool = False
 ) -> str:
-    """DuckDB's text of a conversion. Raises INVALID_ARGUMENT for a pair that has none."""
+    """DuckDB's text of a conversion.  Raises INVALID_ARGUMENT for an unsupported pair."""
     if source.element is not None and target.element is not None:
         if is_same(source, target):
             return sql
@@ -223,13 +223,13 @@ def _template(source: ValueType, target: ValueType, dialect: Dialect) -> str:
     if {source.code, target.code} == {"STRING", "PROTO"}:
         raise unsupported("CAST between messages and their text form")
     if template is None:
-        one, other = type_name(source, dialect), type_name(target, dialect)
-        raise invalid_argument(f"Invalid cast from {one} to {other}")
+        source_name, target_name = type_name(source, dialect), type_name(target, dialect)
+        raise invalid_argument(f"Invalid cast from {source_name} to {target_name}")
     return template
 
 
 def _cut(sql: str, source: ValueType | None, target: ValueType) -> str:
-    """`varchar(3)` cuts; a length that is already kept costs nothing."""
+    """`varchar(3)` truncates; a length that is already guaranteed needs nothing."""
     if target.code != "STRING" or target.length is None:
         return sql
     if source is not None and source.length is not None and source.length <= target.length:

@@ -1,7 +1,7 @@
 """Values as DuckDB text; enums of the proto bundle, whose carrier is the number.
 
-An enum's text is the member's name. A number without a member is a value, too, and its text is
-the number.
+An enum's text is the member's name.  A number without a member is a value, too, and its text is the
+number.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def text_literal(text: str) -> str:
-    """A string for DuckDB; a NUL cannot stand in its SQL text."""
+    """A string for DuckDB, whose SQL text cannot contain NUL."""
     pieces = ["'" + piece.replace("'", "''") + "'" for piece in text.split("\0")]
     return pieces[0] if len(pieces) == 1 else "(" + " || chr(0) || ".join(pieces) + ")"
 
 
 def value_sql(value_type: ValueType, value: Value) -> str:
-    """A value in its carrier."""
+    """A value as its carrier."""
     kind = carrier(value_type)
     match value:
         case None:
@@ -67,7 +67,7 @@ def literal(value_type: ValueType, value: Value, name: str = "") -> Bound:
 
 
 def member_number(kind: ValueType, text: str) -> int:
-    """The number of a member by name; OUT_OF_RANGE when the enum has none of that name."""
+    """The number of a member by name; OUT_OF_RANGE if the enum has no such member."""
     for name, number in kind.members:
         if name == text:
             return number
@@ -84,12 +84,12 @@ def enum_of_int(number: int, enum: str) -> int:
 
 @routine("BIGINT", "VARCHAR", "VARCHAR")
 def no_enum_member(text: str, enum: str) -> int:
-    """Refuse a text that names no member of an enum."""
+    """Reject a text that names no member of an enum."""
     raise out_of_range(f"Out of range cast of string '{text}' to enum type {enum}")
 
 
 def enum_cast_sql(sql: str, source: ValueType, target: ValueType) -> str | None:
-    """DuckDB's text of a conversion to an enum or from one; None when it is neither."""
+    """DuckDB's text of a conversion to or from an enum; None if neither type is an enum."""
     match source.code, target.code:
         case "INT64", "ENUM":
             return f"enum_of_int({sql}, {text_literal(target.proto_name or '')})"
@@ -101,5 +101,7 @@ def enum_cast_sql(sql: str, source: ValueType, target: ValueType) -> str | None:
             otherwise = f"CAST({sql} AS VARCHAR)"
         case _:
             return None
-    cases = " ".join(f"WHEN {one} THEN {other}" for one, other in members)
+    cases = " ".join(
+        f"WHEN {source_number} THEN {target_number}" for source_number, target_number in members
+    )
     return f"CASE {sql} {cases} ELSE {otherwise} END" if cases else otherwise

@@ -1,7 +1,7 @@
-"""INFORMATION_SCHEMA: the catalogue as tables of rows, in the words of either dialect.
+"""INFORMATION_SCHEMA: the catalogue as tables of rows, in the form of either dialect.
 
-`rows` makes the rows of each view, always in GoogleSQL's words; only this module knows how a
-dialect writes them (upper case or lower, '' or 'public', booleans or 'YES' and 'NO').
+`rows` makes the rows of each view, always in GoogleSQL's form; only this module knows how a dialect
+writes them (upper case or lower, '' or 'public', booleans or 'YES' and 'NO').
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POSTGRES_SCHEMAS = {
 
 
 def information_schema_names(dialect: Dialect) -> tuple[str, ...]:
-    """All views, as the dialect writes their names."""
+    """All views, as written in the dialect."""
     names = view_names(dialect)
     return tuple(name.upper() for name in names) if dialect == "GOOGLE_STANDARD_SQL" else names
 

@@ -1,4 +1,4 @@
-"""The columns of each view, in order: what the service shows, as the emulator lists it.
+"""The columns of each view, in the order of the service, from the emulator's list.
 
 A name with `#` is an INT64, with `!` a boolean (YES or NO in PostgreSQL), otherwise it is a text.
 PostgreSQL has more columns than GoogleSQL in some views; those that Spanner does not use are NULL,
@@ -31,7 +31,7 @@ _SHARED = {
     "key_column_usage": (
         _CONSTRAINT + _TABLE + "column_name ordinal_position# position_in_unique_constraint#"
     ),
-    # There are no foreign keys, but drivers look for them.
+    # There are no foreign keys, but drivers query these views.
     "referential_constraints": (
         _CONSTRAINT + "unique_constraint_catalog unique_constraint_schema "
         "unique_constraint_name match_option update_rule delete_rule spanner_state"
@@ -103,8 +103,8 @@ def _column(word: str) -> Column:
     return Column(word.rstrip("#!"), kind)
 
 
-def _layout(own: dict[str, str]) -> dict[str, tuple[Column, ...]]:
-    views = {**_SHARED, **own}
+def _layout(views_of_dialect: dict[str, str]) -> dict[str, tuple[Column, ...]]:
+    views = {**_SHARED, **views_of_dialect}
     return {name: tuple(_column(word) for word in views[name].split()) for name in sorted(views)}
 
 
@@ -120,5 +120,5 @@ def view_names(dialect: Dialect) -> tuple[str, ...]:
 
 
 def columns_of(dialect: Dialect, view: str) -> tuple[Column, ...] | None:
-    """The columns of a view, or None if there is no such view."""
+    """The columns of a view, or None if the view does not exist."""
     return _LAYOUTS[dialect].get(view.lower())

@@ -1,4 +1,4 @@
-"""The rows of the views of INFORMATION_SCHEMA, in GoogleSQL's words."""
+"""The rows of the views of INFORMATION_SCHEMA, in GoogleSQL's form."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from spanner_simulator.core.schema.schema_objects import ChangeStream, Index, Ta
 from spanner_simulator.core.schema.statements import ColumnDefinition, KeyColumn
 from spanner_simulator.core.values import Value
 
-# By lower-case column name; what is missing is NULL.
+# By lower-case column name; missing values are NULL.
 ViewRow: TypeAlias = "dict[str, Value]"
 _OWN: Final = "INFORMATION_SCHEMA"
 _PRIMARY: Final[ViewRow] = {"index_name": "PRIMARY_KEY", "index_type": "PRIMARY_KEY"}
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Schema ('' is the default one) and own name."""
+    """Schema ('' is the default one) and local name."""
     schema, _, own = name.rpartition(".")
     return schema, own
 
 
 def _located(name: str, prefix: str = "table") -> ViewRow:
-    """The three columns that say where a thing is."""
+    """The three columns that name an object."""
     schema, own = _split(name)
     return {f"{prefix}_catalog": "", f"{prefix}_schema": schema, f"{prefix}_name": own}
 
@@ -123,7 +123,7 @@ def _column(catalogue: Catalogue, table: Table, column: ColumnDefinition) -> Vie
 
 
 def _column_options(catalogue: Catalogue) -> Iterator[ViewRow]:
-    """In PostgreSQL spanner.commit_timestamp is a type, and no option."""
+    """In PostgreSQL spanner.commit_timestamp is a type, not an option."""
     for table in catalogue.tables.values() if catalogue.dialect != "POSTGRESQL" else ():
         for column in table.columns:
             if column.commit_timestamp:
@@ -249,7 +249,7 @@ def _change_stream_columns(catalogue: Catalogue) -> Iterator[ViewRow]:
 
 
 def _change_stream_options(catalogue: Catalogue) -> Iterator[ViewRow]:
-    """Options that were set, not those that have their default."""
+    """Options that were set, without those that have their defaults."""
     for stream in catalogue.streams.values():
         for name, value in stream.options:
             text = str(value).lower() if isinstance(value, bool) else ""
