@@ -304,6 +304,8 @@ BY_VALUE = frozenset(
         "producer/cli/stream_settings.py",
         "producer/core/events.py",
         "producer/core/sole_workers.py",
+        "producer/cli/console/change_search.py",
+        "producer/cli/console/releases.py",
         "producer/datastream/file_store.py",
         "producer/description.py",
         "producer/cli/sole_runs.py",
@@ -346,7 +348,7 @@ BY_VALUE = frozenset(
         "program/registry_http.py",
         "program/settings.py",
         "program/spark_versions.py",
-        "program/status_server.py",
+        "program/web_server.py",
     }
 )
 """Refused before anything is written; the remedy is another value of a setting or an argument, a

@@ -26,7 +26,7 @@ from tidegate.schemas.errors import TidegateError
 
 _AGAIN_S = 5.0
 _SHARE = 50
-"""The lineage is computed anew after this many times the seconds that it took."""
+"""The lineage is computed again after this many times the seconds that it took."""
 _CONSUMER = "tidegate_consumer_"
 
 

@@ -55,7 +55,7 @@ class Row:
 
 
 class Change(StrEnum):
-    """What became of a stream partition at its end."""
+    """How a stream partition went over into its children."""
 
     SPLIT = "split"
     MERGE = "merge"

@@ -44,6 +44,7 @@ SAMPLE = Sample(
     output=Path("/somewhere/output"),
     producer_file=Path("/some where/producer.toml"),
     consumer_file=Path("/some where/consumer.toml"),
+    audit_file=Path("/some where/audit.json"),
 )
 
 
@@ -69,7 +70,7 @@ def test_commands_that_are_printed_need_no_further_flag():
     lines = [line.removeprefix("# ") for line in SAMPLE.lines() if " --config " in line]
     assert lines == SAMPLE.commands()
     for line in lines:
-        python, *rest, file = shlex.split(line)
+        python, *rest, file = shlex.split(line.partition(" > ")[0])
         assert python == sys.executable
         assert rest[0] == "-m"
         assert rest[1] in {"tidegate.producer", "tidegate.spark_consumer"}

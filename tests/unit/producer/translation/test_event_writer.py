@@ -158,7 +158,7 @@ def golden_value():
     return RegisteredSchema(2, schema)
 
 
-@pytest.mark.parametrize(("writer", "table", "fields"), other_fields())
+@pytest.mark.parametrize(("writer", "table", "fields"), list(other_fields()))
 def test_a_registered_schema_of_another_form_is_refused(writer, table, fields):
     value = RegisteredSchema(9, {**value_of(Envelope.DATASTREAM).schema, "fields": fields})
     with pytest.raises(SchemaError, match="not that of a change"):
