@@ -164,7 +164,7 @@ def demo(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep output and logs.")] = False,
 ) -> None:
-    """Run a bank's changes through all parts, kill programs meanwhile, and check the result.
+    """Run a bank's changes through all parts, kill programs at the same time, and check the result.
 
     Exit code 0: every figure is right; 1: a figure is wrong, or the run failed.
     """

@@ -44,7 +44,7 @@ def run(settings: ConsumerConfig) -> None:
 @app.command()
 @with_settings(ConsumerConfig)
 def adopt(settings: ConsumerConfig) -> None:
-    """Go on with an output in which others have changed rows; prints a line for each change."""
+    """Continue an output with foreign changes of rows; prints a line for each change."""
     with _shown_steps("adopt step") as step:
         changes = adopt_command.adopt(settings, step=step)
     for change in changes:

@@ -80,7 +80,7 @@ def spark_packages() -> str:
 
 
 ICEBERG_RUNTIME = "iceberg-spark-runtime"
-"""The name with which those of Iceberg's packages begin that a session needs."""
+"""The prefix of the Iceberg packages that a session needs."""
 
 LOGIN_PACKAGES = {
     GOOGLE: "com.google.cloud.hosted.kafka:managed-kafka-auth-login-handler:1.0.6",

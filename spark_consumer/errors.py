@@ -18,14 +18,14 @@ ConsumerError
 ├── ReportFailed            Spark has finished a batch and failed at its report of it
 ├── WriterReplaced          a younger run has taken this checkpoint
 │   └── TopicWriterReplaced it publishes to the ordered topic
-├── CommitOvertaken         others have committed to an Iceberg table during each attempt to
+├── CommitOvertaken         other writers committed to an Iceberg table during each attempt
 ├── ReleaseUnconfirmed      Kafka has not confirmed a release of the ordered topic
 └── RunStopped              Spark started a batch while the run was stopping
 
 ConfigError
 ├── FilteredMirror          the change stream leaves out what a mirror needs
 ├── AmbiguousNames          columns of a table, or tables, have names that differ in case only
-├── ForeignChange           others have changed the rows of a table
+├── ForeignChange           another writer has changed the rows of a table
 ├── RecordTooLarge          the ordered topic does not take a record of this size
 ├── ReleasesMissing         the ordered topic lacks releases that were written to it
 ├── ReleaseVacuumed         files of a release's tables were deleted
@@ -152,7 +152,7 @@ class CountsMissing(ConsumerError):  # noqa: N818 - named after what was found
 class CheckpointConflict(ConsumerError):  # noqa: N818 - named after what was found
     """Another run has written a file that this one, the checkpoint's writer, was about to write.
 
-    Nothing is lost: the query can be started again, and goes on with that file.
+    Nothing is lost: the query can be started again, and continues with that file.
     """
 
     retriable = True
@@ -161,7 +161,7 @@ class CheckpointConflict(ConsumerError):  # noqa: N818 - named after what was fo
 class ReportFailed(ConsumerError):  # noqa: N818 - named after what happened
     """Spark's Kafka source has ended the query at the report of a batch, which is whole.
 
-    Nothing is lost: the query can be started again, and goes on after that batch.
+    Nothing is lost: the query can be started again, and continues after that batch.
     """
 
     retriable = True

@@ -296,8 +296,8 @@ class Conductor(Killers):
     def conduct(self, plan: Sequence[Disturbance], tick: Callable[[], None]) -> None:
         """Carry out a plan; returns when all of it is done, raises the first failure.
 
-        `tick` is called about twenty times a second meanwhile.  A step whose share of the transfers
-        is not reached because no transfer is made any more is a failure, too.
+        `tick` is called about twenty times a second.  It is also a failure if transfers end before
+        the share at which a step is due.
         """
         with ThreadPoolExecutor(3, thread_name_prefix="conductor") as pool:
             running: list[Future[None]] = [

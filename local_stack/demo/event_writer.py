@@ -72,7 +72,7 @@ class Delivery(Generic[_Event]):
         return not self._held and not any(self._waiting.values())
 
     def add(self, folder: str, event: _Event, *, now_s: float) -> None:
-        """Take an event that was read now; it comes once at least."""
+        """Take an event that was read now; it is delivered at least once."""
         chance = self._chance
         waiting = self._waiting[folder]
         waiting.append((now_s + chance.uniform(0, _JITTER_S), event))

@@ -138,7 +138,7 @@ class DemoRun(ABC):
 
     @abstractmethod
     def stop_source(self) -> None:
-        """Stop what makes transfers; does nothing if it has stopped already."""
+        """Stop the source of transfers; does nothing if it has stopped already."""
 
     def stop(self) -> None:
         """Stop the programs that this run has started, if they run."""

@@ -53,7 +53,7 @@ class ClassArchives:
         return (f"-XX:SharedArchiveFile={archive}", *SILENT)
 
     def are_of(self, key: str) -> bool:
-        """Whether they were made for `key`, also where that left some or all of them out."""
+        """Whether archives were made for `key`, even if some or all of them could not be made."""
         return self._stamp().get("key") == key
 
     @property

@@ -231,8 +231,10 @@ class KafkaBroker(Service):
     """For how long the machine may leave the broker without a processor; after that, clients find
     no leader.  A broker that was killed is not back before this time."""
     is_lasting: bool = False
-    """Whether it runs for long, or under a high load.  One of minutes takes half the CPU time
-    without Java's second compiler."""
+    """Whether it runs for long, or under a high load.
+
+    A broker that runs for minutes takes half the CPU time without Java's second compiler.
+    """
     classes: ClassOptions = field(default_factory=class_archives)
 
     @property

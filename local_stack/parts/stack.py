@@ -181,7 +181,7 @@ class LocalStack:
     has_login: bool = False
     """Whether the broker has a second listener, with TLS and a login: `kafka.secure`."""
     is_patient: bool = False
-    """Whether the broker goes on where the machine is busy for many seconds: nothing kills it."""
+    """Whether the broker must survive many seconds of a busy machine: no test kills it."""
     is_lasting: bool = False
     """Whether the broker runs for long, or under a high load: it starts slower and then is faster.
     """

@@ -252,7 +252,7 @@ class LocalStore:
     def written_us(self, path: str) -> int:
         """Return when a file was written."""
         try:
-            return _came_ns(Path(path).stat()) // _NS_PER_US
+            return _written_ns(Path(path).stat()) // _NS_PER_US
         except (OSError, ValueError) as error:
             refuse(error, path, scheme="", setting=self._setting)
 

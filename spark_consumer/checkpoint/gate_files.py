@@ -86,7 +86,7 @@ class GateFiles:
         self._storage.write_json(START_FILE, {"complete_from_us": complete_from_us})
 
     def adopted(self) -> State | None:
-        """Return the state before batch 0, if the checkpoint goes on with an adopted output."""
+        """Return the state before batch 0, if the checkpoint continues an adopted output."""
         return self._load(ADOPTED_FILE, State.restore)
 
     def store_adopted(self, state: State) -> None:
@@ -231,7 +231,8 @@ def newest_state(files: JsonFiles) -> State | None:
         try:
             return _state(content, files, batch)
         except CheckpointMismatch:
-            # A run may have stored the next states meanwhile, and deleted what they do not need.
+            # A run may have stored the next states in the meantime, and deleted files that they do
+            # not need.
             if batch == tried:
                 raise
             tried = batch

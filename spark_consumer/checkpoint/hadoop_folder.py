@@ -227,7 +227,7 @@ class HadoopFolder:
             raise self._rejected(error) from error
 
     def require_access(self) -> None:
-        """Raise ConfigError if the store does not know the session, or lets it do nothing."""
+        """Raise ConfigError if the store rejects the session's login or permits nothing."""
         try:
             self.call(lambda: self.files.exists(self._folder))
         except UnreachableError as error:

@@ -45,7 +45,7 @@ class JsonFiles(Protocol):
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, sorted; empty if the folder does not exist.
 
-        On an object store the list may lack files that were written a moment ago.
+        On an object store the list may lack the newest files.
         """
         ...
 

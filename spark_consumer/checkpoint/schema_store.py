@@ -34,7 +34,7 @@ class SchemaStore:
         self._known: dict[int, Mapping[str, Any]] = {}
         self._of_topics: dict[TopicIds, TopicSchemas] = {}
         self._of_tables: dict[tuple[TopicIds | None, TopicIds], TopicSchemas] = {}
-        """Only those that have records in two topics."""
+        """The tables that have records in two topics."""
 
     def schema(self, schema_id: int) -> Mapping[str, Any]:
         """Return the schema of an id, stored first if it is new; raises the registry's errors."""

@@ -148,10 +148,10 @@ class Storage:
             self._folder.delete(name)
 
     def delete_unfinished(self, folders: Iterable[str], *, written_before_ms: int) -> int:
-        """Delete what killed writes have left in some folders; return how many files.
+        """Delete the files that killed writes left in some folders; return their number.
 
-        Milliseconds since 1970, by the file system's clock.  A write that began before and is still
-        going on fails.
+        Times are milliseconds since 1970 by the file system's clock.  A write that began before and
+        still runs fails.
         """
         self.require_writer()
         names = [
@@ -171,7 +171,7 @@ class Storage:
 
 
 def _mark() -> bytes:
-    """Return blanks that no other call returns: by them a run knows a file that it has created.
+    """Return unique blanks, by which a run recognises a file that it has created.
 
     They follow the JSON text, and mean nothing in it.
     """

@@ -86,7 +86,7 @@ class GcsAccess:
         return next((str(value) for value in values if value), "")
 
     def begins(self, name: str) -> bool:
-        """Whether a setting is there whose name begins so."""
+        """Whether there is a setting with this prefix."""
         return any(
             not self._conf.getPropsWithPrefix(f"{prefix}.{name}").isEmpty() for prefix in _GOOGLES
         )
@@ -96,7 +96,7 @@ StoreAccess = S3Access | GcsAccess
 
 
 def find_access(folder: HadoopFolder) -> StoreAccess | None:
-    """Return how Spark's session reaches a folder; None if another client needs nothing to do so.
+    """Return how Spark's session reaches a folder; None if another client needs no settings for it.
 
     That is also the answer for a store that no other client is set up for.
     """

@@ -134,8 +134,8 @@ class AzureFiles:
     """Files of Azure's data lake, where a rename replaces nothing (`If-None-Match: *`).
 
     So a replacement has three steps: the new content is named `.<name>.next`, the former file is
-    deleted, the new one gets its name.  Who finds no file reads `.<name>.next`, and the next
-    writer goes on with one that a kill has left.
+    deleted, the new one gets its name.  A reader that finds no file reads `.<name>.next`, and the
+    next writer continues with one that a kill has left.
     """
 
     def __init__(self, folder: HadoopFolder) -> None:
@@ -224,7 +224,7 @@ class PutObjects:
     def create(self, name: str, data: bytes) -> None:
         """Put an object that does not exist; raises NameTaken if it does.
 
-        One that another run puts at the same time is an UnreachableError: who lost reads it.
+        Raises UnreachableError if another run puts it at the same time: the losing run reads it.
         """
         self._put(name, data, may_replace=False)
 
@@ -248,7 +248,7 @@ class PutObjects:
 
         def put() -> None:
             stream = self._folder.files.create(path, may_replace)
-            # A stream that is not closed puts nothing: no part of the data is ever seen.
+            # A stream that is not closed puts no object: a part of the data is never visible.
             stream.write(bytearray(data))
             stream.close()
 
@@ -298,8 +298,8 @@ class S3Objects:
     def create(self, name: str, data: bytes) -> None:
         """Put an object that does not exist; raises NameTaken if it does.
 
-        Raises ConfigError if the server ignores the condition, and UnreachableError if it stays
-        undecided.
+        Raises ConfigError if the server ignores the condition, and UnreachableError if the outcome
+        is unknown.
         """
         self._folder.call(lambda: self._put_new(name, data))
         if self._is_proved:
@@ -391,7 +391,7 @@ _PLACES = "a local disk, HDFS, s3a://, gs:// or abfss:// (with a hierarchical na
 
 
 class WholeFiles(Protocol):
-    """Writes the files of one folder; who reads meanwhile finds the former file or the new one.
+    """Writes the files of one folder; a concurrent reader finds the former file or the new one.
 
     Methods raise UnreachableError if the store fails; the file may be written then.
     """

@@ -44,7 +44,7 @@ class Writers:
     def take(self) -> int:
         """Become the writer and return the number; the former writer is refused from then on.
 
-        Raises WriterReplaced if yet another run has taken the folder meanwhile.
+        Raises WriterReplaced if another run has taken the folder in the meantime.
         """
         invariant(self.number is None, "a run takes a folder once", number=self.number)
         number = self.newest() + 1
@@ -128,7 +128,7 @@ def last_number(first: int, is_there: Callable[[int], bool]) -> int:
 
 RENEWED_EVERY_S = 2.0
 _MISSED = 3
-"""Renewals that do not come before a run counts as gone."""
+"""The number of missed renewals after which a run counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +183,11 @@ class LeaseWatch:
     """Decides from the renewals of a lease when the run that holds it counts as gone."""
 
     def __init__(self) -> None:
-        """Have seen nothing."""
+        """Start without an observation."""
         self._seen: LeaseSeen | None = None
         self._since_s = 0.0
         self.is_renewed = False
-        """Whether a renewal was seen: the other run lives, or did until a moment ago."""
+        """Whether a renewal was seen: the other run is alive, or was shortly before."""
 
     def may_take(self, seen: LeaseSeen, *, now_s: float) -> bool:
         """Return whether no run works on the checkpoint; `now_s` never goes back."""

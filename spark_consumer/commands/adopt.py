@@ -1,4 +1,4 @@
-"""`tidegate-consumer adopt`: go on with an output that a run refuses.
+"""`tidegate-consumer adopt`: continue with an output that a run refuses.
 
 That is: other programs have changed rows on purpose, or the checkpoint was lost or is older than
 the tables.

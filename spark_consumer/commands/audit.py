@@ -1,6 +1,6 @@
 """`tidegate-consumer audit`: prove an output complete against the stream's completion markers.
 
-It reads manifests, changelogs and the progress topic, and writes nothing; a run may go on at the
+It reads manifests, changelogs and the progress topic, and writes nothing; a run may continue at the
 same time.
 """
 
@@ -39,7 +39,8 @@ _SMALL_BYTES = 64 * 1024**2
 def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport:
     """Audit the output that the settings name; `step` is called with the name of each step.
 
-    Raises ConfigError for what cannot be audited, and UnreachableError for what does not answer.
+    Raises ConfigError for an output that cannot be audited, and UnreachableError for a service that
+    does not answer.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     require_spark(jars=config.jars)
@@ -100,10 +101,10 @@ def _text(fields: Mapping[str, Any]) -> Text:
 
 
 def require_stream(config: ConsumerConfig) -> HttpSchemaRegistry:
-    """Return the registry of a stream that exists; blocks for seconds, and waits for nothing.
+    """Return the registry of a stream that exists; blocks for seconds, and does not retry.
 
     Raises ConfigError for a stream without progress topic or with other topic names, and for Kafka
-    options that Spark's client does not have; UnreachableError for what does not answer.
+    options that Spark's client does not have; UnreachableError for a service that does not answer.
     """
     options = config.kafka_client_options()
     java_options(config.given_kafka_options(), login=config.kafka_login)

@@ -1,4 +1,4 @@
-"""Output and checkpoint, as far as they can be checked before Spark starts.
+"""Checks of output and checkpoint that are possible before Spark starts.
 
 Spark takes a minute to start and reports a folder that cannot be used in stack traces.  Only
 folders of this machine are read and written here; for others this checks that Spark will have the
@@ -50,7 +50,7 @@ _ANOTHER_QUERY = (
 def require_locations(config: ConsumerConfig) -> None:
     """Raise ConfigError for an output or checkpoint that the run cannot use.
 
-    Leaves nothing behind.  Blocks for a few small reads and writes.
+    Leaves no files.  Blocks for a few small reads and writes.
     """
     require_folders(config)
     _require_own_query(config)
@@ -124,7 +124,7 @@ def _is_configured_elsewhere() -> bool:
 
 def _require_writable(folder: Path, setting: str) -> None:
     try:
-        # A run that is refused for another reason leaves nothing behind.
+        # A run that is refused for another reason leaves no folder.
         existing = next(place for place in (folder, *folder.parents) if place.exists())
         with tempfile.TemporaryFile(dir=existing):
             pass
@@ -146,7 +146,7 @@ def _require_file_systems(config: ConsumerConfig) -> None:
 
 
 def _may_have(scheme: str, config: ConsumerConfig) -> bool:
-    """Whether the session has a store's file system, or may have it, as far as is known here."""
+    """Whether the session has a store's file system, or may have it."""
     usual = {*SPARK_PACKAGES.split(","), *ICEBERG_PACKAGES.split(","), *LOGIN_PACKAGES.values()}
     if not config.jars and not usual.issuperset(config.session_packages.split(",")):
         return True  # any other package may load it

@@ -202,7 +202,7 @@ def _newest_state(files: JsonFiles, checkpoint: str) -> State:
 
 
 def _left_out(files: JsonFiles, state: State) -> Mapping[str, Any]:
-    """Return what the change stream leaves out, by topic, as far as changes have shown it."""
+    """Return the change stream's omissions by topic, as the schemas of read changes name them."""
     left_out = {}
     for topic in state.topics:
         stored = [files.read_json(schema_file(schema_id)) for schema_id in topic.value_ids]

@@ -131,7 +131,7 @@ def _changes(
 
 
 def _captured(values: Mapping[str, Any] | None, columns: Collection[str] | None) -> Any:
-    """Return the columns that were captured: null in any other says nothing."""
+    """Return the captured columns: null in another column has no meaning."""
     if values is None:
         return None
     return {

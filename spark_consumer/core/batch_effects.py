@@ -81,8 +81,8 @@ class DescribeTopics:
 class ReadProgress:
     """Begin to read the batch's progress rows: at least the newest record of each Kafka key.
 
-    Each portion goes on where the portion before it ended, in every slot; its rows are in any
-    order.  A long history holds a part of its minutes only.
+    In every slot each portion continues where the portion before it ended; its rows are in any
+    order.  Of a long history only a part of the minutes is read.
     """
 
     offsets: int
@@ -120,7 +120,7 @@ class CountRelease:
 
 @dataclass(frozen=True, slots=True)
 class InspectSegments:
-    """Count each of these reads by itself, to find the segment that is damaged."""
+    """Count each of these reads separately, to find the damaged segment."""
 
     reads: tuple[SegmentRead, ...]
 
@@ -169,7 +169,7 @@ class HandOver:
     rows: int | None
     """How many changes the plan has counted; None where it is an older program's.
 
-    Those that cannot be decoded are among them: that is not known before they are decoded.
+    It includes changes that cannot be decoded, which is not known before.
     """
 
 

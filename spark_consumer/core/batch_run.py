@@ -101,9 +101,9 @@ class BatchRun:
     ) -> None:
         """Do nothing before `effects`.  `writer` is this run's number: it names its segments.
 
-        `first` is the state before batch 0 where the checkpoint goes on with an adopted output.
-        Changes up to `complete_from_us` may be missing.  `records_mismatches`: a release whose
-        transactions are not whole is written, and says so.  `takers`: sinks that take batches.
+        `first` is the state before batch 0 if the checkpoint continues an adopted output.  Changes
+        up to `complete_from_us` may be missing.  `records_mismatches`: a release whose transactions
+        are not whole is written, and its manifest counts them.  `takers`: sinks that take batches.
         """
         invariant(batch >= 0, "batches are numbered from 0", batch=batch)
         self._batch = batch

@@ -174,7 +174,7 @@ class State:
     watermark.  Nothing is released before the watermark of the read records has reached this time,
     at which the first release ends if the watermark is above it.  None: everything is read."""
     listed: SegmentList = ALL_IN_THE_STATE
-    """How the segments are stored, as far as that is not in the state's own file."""
+    """The files of the segments that are not in the state's own file."""
     dropped_lists: tuple[str, ...] = ()
     """Folders of stored segments' names and figures that this batch was the last to need."""
     mirror_release: int | None = None
@@ -202,7 +202,7 @@ class State:
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:
-        """Return the state before batch 0 of a new checkpoint that goes on with an output."""
+        """Return the state before batch 0 of a new checkpoint that continues an output."""
         return cls(
             prefix=prefix,
             query_id=query_id,
@@ -293,7 +293,7 @@ class State:
         data: Mapping[str, Any],
         read: Callable[[str], Mapping[str, Any] | None] = lambda _file: None,
     ) -> State:
-        """Rebuild what `snapshot` gave, also that of older programs; `read` reads its files.
+        """Rebuild a state from its `snapshot`, also of older programs; `read` reads its files.
 
         Raises NewerCheckpoint for a state that a newer program stored, CheckpointMismatch if a file
         that it names is missing.

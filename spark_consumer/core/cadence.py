@@ -55,7 +55,7 @@ class Cadence:
     def is_due(self, *, merged_at_us: int | None, now_us: int) -> bool:
         """Whether a merge may follow that of `merged_at_us`; wall times in microseconds.
 
-        A clock that was set back never holds the mirror up.
+        A clock that was set back never delays the mirror.
         """
         if merged_at_us is None or now_us < merged_at_us:
             return True

@@ -1,4 +1,4 @@
-"""Which small files of a table are rewritten as one: adjacent ones, in work of bounded size.
+"""Chooses adjacent small files of a table to be rewritten as one, in work of bounded size.
 
 A file's level is the power of `files_min` that its rows reach.  `files_min` files of a level at the
 end of a table become one file of the next level; where a larger file follows, nothing will be added
@@ -44,7 +44,7 @@ class CompactionLimits:
 
 @dataclass(slots=True)
 class CompactionBudget:
-    """What one batch may still read."""
+    """The rest of a batch's limits on reading."""
 
     files: int
     bytes: int
@@ -60,8 +60,8 @@ def choose_run(
 ) -> tuple[DataFile, ...]:
     """Return the next files to rewrite as one, in their order; none if nothing is due.
 
-    A run has two files at least, is within the budget, and has no more bytes than the target.  To
-    rewrite run after run ends, since each leaves fewer files.
+    A run has two files at least, is within the budget, and has no more bytes than the target.
+    Rewriting run after run ends, since each leaves fewer files.
     """
     # Text of partitions is compared with None.
     by_partition = sorted(files, key=lambda file: (repr(file.partition), file.place))

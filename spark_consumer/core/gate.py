@@ -190,8 +190,8 @@ class Gate:
     ) -> Plan:
         """Return the plan of the batch; `close` comes first.
 
-        `frontier` is the name of the batch's frontier, `dropped` what no later one needs of those
-        before it.  `now_us` is the wall time, for the cadence of the mirror.
+        `frontier` is the name of the batch's frontier, `dropped` are the earlier frontiers' files
+        that no later frontier needs.  `now_us` is the wall time, for the cadence of the mirror.
 
         Raises UnorderedChange for a row without order key, ProtocolError for a key schema that the
         epoch does not have.

@@ -126,7 +126,7 @@ class NewsReader:
 
 @dataclass(frozen=True, slots=True)
 class OriginFaults:
-    """How many topics of stream partitions contradict their markers, and the first of them."""
+    """The number of topics of stream partitions that contradict markers, and the first ones."""
 
     number: int = 0
     listed: tuple[Mismatch, ...] = ()

@@ -33,7 +33,7 @@ PLAN_FORMAT = 8
 
 3 had neither `cuts_us` nor `dropped_frontiers`, 2 no `fresh` either; all are still executed.
 
-Nothing executes 1.
+Version 1 is no longer executed.
 """
 
 _OLDEST_FORMAT = 2
@@ -128,7 +128,7 @@ class WriteRelease:
     sinks: tuple[str, ...]
     mirror_at: int | None = None
     transactions: TransactionFaults = ALL_WHOLE
-    """Those that are not whole, for the manifest; none in a plan, which has not counted them."""
+    """The faulty transactions, for the manifest; none in a plan, which has not counted them."""
     origins: OriginFaults = ALL_AGREE
     """What contradicts the markers of stream partitions, likewise."""
     gaps: tuple[PartitionGap, ...] = ()
@@ -147,10 +147,10 @@ class WriteRelease:
 
 @dataclass(frozen=True, slots=True)
 class MergeMirror:
-    """Merge the releases after `after` up to `through` into the mirrors, at once.
+    """Merge the releases after `after` up to `through` into the mirrors in one merge.
 
-    Those that are `joining` take every release up to `through`.  Then name the new cut in the
-    manifest of release `through`.
+    The `joining` mirrors take every release up to `through`.  Then the manifest of release
+    `through` names the new cut.
     """
 
     after: int
@@ -213,7 +213,7 @@ class Plan:
     dropped_frontiers: tuple[str, ...] = ()
     """Files and folders of frontiers that this batch is the last to need."""
     repeated_rows: int = 0
-    """Changes that an adopted output has already: they were read again and are left out."""
+    """Changes that were read again and are left out, since the adopted output has them."""
     adopts_through_us: int | None = None
     """As in the state that the plan leads to."""
     mirror_at: int | None = None
@@ -257,7 +257,7 @@ class Plan:
         return tuple(gap for gap in self.gaps if gap.from_us <= through_us)
 
     def gaps_within(self, bounds: ReleaseBounds) -> tuple[PartitionGap, ...]:
-        """Return those that lie within a release's bounds, at least in part."""
+        """Return the segments that lie at least partly within a release's bounds."""
         below = self.gaps_below(bounds.through_us)
         return tuple(gap for gap in below if gap.until_us - 1 > bounds.after_us)
 

@@ -63,7 +63,7 @@ class Mismatch:
     found: Mapping[str, Any] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the finding for JSON."""
         return {
             "what": self.what,
             **self.subject,

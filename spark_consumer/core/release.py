@@ -207,7 +207,7 @@ def compaction_of(
 
 
 def _sum(sizes: Sequence[int | None]) -> int | None:
-    """Return the sum, or None if one of them is not known."""
+    """Return the sum, or None if one of the numbers is not known."""
     given = [size for size in sizes if size is not None]
     return sum(given) if len(given) == len(sizes) else None
 
@@ -243,7 +243,7 @@ class BatchStats:
     unordered_rows: int = 0
     """Rows without an order key in their first header."""
     unordered_at: str = ""
-    """Topic, topic partition and offset of one of them."""
+    """Topic, topic partition and offset of one of these rows."""
     dead_letters: int = 0
     """Rows that are set aside as dead letters instead; they are counted nowhere else."""
 

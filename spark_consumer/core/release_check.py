@@ -65,7 +65,7 @@ class ReleaseCheck:
         self._dead_letters_before = before.dead_letters + plan.dead_letters
 
     def take(self, count: ReleaseCount) -> bool:
-        """Take the next release; return whether `settle` must know of parked changes."""
+        """Take the next release; return whether `settle` needs `may_be_parked`."""
         self._released = count.origins
         return self._judge.take(count.transactions, leaves_out=count.leaves_out)
 

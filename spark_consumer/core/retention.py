@@ -28,8 +28,8 @@ def complete_from_us(kept: Mapping[str, Mapping[int, FirstRecord]], *, now_us: i
     """Return the time from which on a query that begins now has every change; None: from the first.
 
     A change is committed before its record is written, so every record that was removed from a
-    topic partition is older than the first one that is left there.  Clocks of workers that are
-    wrong make it wrong by as much.
+    topic partition is older than the first one that is left there.  It is wrong by as much as the
+    workers' clocks are.
     """
     cut = [
         first.timestamp_ms * US_PER_MS if first.timestamp_ms is not None else now_us

@@ -109,7 +109,7 @@ _TEXTS_OF_SPARK = (
     "[CONCURRENT_STREAM_LOG_UPDATE]",
     "Multiple streaming queries are concurrently using",
 )
-"""The first where Spark finds the file before it writes its own, the second where it does after."""
+"""The first text if Spark finds the file before it writes its own, the second if after."""
 
 _RESTARTS_MAX = 5
 _WITHIN_S = 600.0
@@ -123,8 +123,8 @@ def is_late_write(text: str) -> bool:
 class QueryRestarts:
     """Decides whether a run starts its query again.
 
-    A replaced run writes two files at most.  More of them are the work of something that no
-    take-over stops, and the run has to say so.
+    A replaced run writes two files at most.  More conflicts have another cause, which no take-over
+    stops, and end the run.
     """
 
     def __init__(self, *, restarts_max: int = _RESTARTS_MAX, within_s: float = _WITHIN_S) -> None:

@@ -17,7 +17,7 @@ from tidegate.spark_consumer.errors import CheckpointMismatch
 
 
 def require_sinks(state: State, wanted: Sequence[str]) -> None:
-    """Raise CheckpointMismatch if a query with these sinks cannot go on after a state."""
+    """Raise CheckpointMismatch if a query with these sinks cannot continue after a state."""
     left = [name for name in state.sinks if name not in wanted]
     if left:
         raise CheckpointMismatch(

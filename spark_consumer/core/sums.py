@@ -117,8 +117,8 @@ class ReleaseCount:
     conflict: Conflict | None = None
     transactions: TransactionFaults = ALL_WHOLE
     origins: Mapping[Pair, OriginSum] = field(default_factory=dict)
-    """Its changes, summed by where they come from."""
+    """The sums of its changes by origin."""
     dead_letters: int = 0
     """Records within its bounds that cannot be decoded, and are to be set aside: no changes."""
     leaves_out: bool = False
-    """Whether the change stream leaves changes out, as far as the plan's value schemas say."""
+    """Whether the change stream leaves changes out, by the plan's value schemas."""

@@ -48,7 +48,7 @@ class TransactionCount:
         return self.found < self.most
 
     def mismatch(self) -> Mismatch:
-        """Return it as an audit names it."""
+        """Return the count in the form of an audit."""
         topics = {"topics": list(self.topics)} if self.topics else {}
         return Mismatch(
             "transaction",
@@ -139,7 +139,7 @@ def faults_in(
 
 
 class TransactionJudge:
-    """What becomes of the releases of a batch in which transactions are not whole."""
+    """Decides on the releases of a batch whose transactions are not whole."""
 
     def __init__(self, *, records: bool) -> None:
         """`records`: faulty transactions are written all the same, and counted."""

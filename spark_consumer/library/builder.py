@@ -299,8 +299,8 @@ class StreamBuilder:
         and `table(name)` with typed columns.
 
         After a kill it is called again with the batch that was interrupted: the same number and
-        rows.  `name` is kept in the checkpoint.  What the function raises ends the query.  It must
-        not stop the query: set a flag instead.
+        rows.  `name` is kept in the checkpoint.  An error of the function ends the query.  It must
+        not stop the query itself: set a flag instead.
 
         Raises ConfigError if `function` is not callable, or for a name that is in use.
         """

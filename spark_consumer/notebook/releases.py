@@ -76,9 +76,8 @@ def releases(
     missing.
 
     `output` is a folder, or a schema that a query registered its tables in (`catalog_schema`).
-    Without a session (None) it is a folder on this machine.  The newest `last` releases are read,
-    as far as their manifests are kept.  Raises ConfigError if there is none, and if pandas is
-    missing.
+    Without a session (None) it is a folder on this machine.  The newest `last` releases whose
+    manifests are kept are read.  Raises ConfigError if there is none, and if pandas is missing.
     """
     return releases_in(_files(spark, os.fspath(output)), last=last)
 

@@ -3,8 +3,8 @@
 - Rows are changes, one table for each source table, or transactions: one table with a row for each,
   whose `changes` are an array over all source tables, sorted by `ordinal`.  Keys and values in it
   are JSON text, because tables have other columns, so that any reader opens the table.
-- They are written with their release, or by the batch that reads them, which waits for no
-  watermark.  A batch's rows are in Kafka's order, which is commit order for each key: by topic
+- They are written with their release, or by the batch that reads them, before the watermark has
+  passed them.  A batch's rows are in Kafka's order, which is commit order for each key: by topic
   partition and offset within a batch, in ascending batches.
 - A writer is the tables of a format, or folders of files (`RowWriter`).
 

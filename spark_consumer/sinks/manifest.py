@@ -58,7 +58,7 @@ class ManifestWriter(Protocol):
 
 
 class OutputFiles(ManifestWriter, Protocol):
-    """The output, as far as sinks of files need it."""
+    """The methods of the output that sinks of files need."""
 
     def path(self, name: str) -> str:
         """Return the whole path of a name, for Spark's writers."""
@@ -107,10 +107,12 @@ class Manifest:
     """Transactions of the release that have not as many records as they state, and topics of stream
     partitions that contradict the markers which it passes."""
     first_mismatches: tuple[Mapping[str, Any], ...] = ()
-    """The first of them, as an audit names them."""
+    """The first mismatches, in the form of an audit."""
     gaps: tuple[PartitionGap, ...] = ()
-    """What this output lacks for good, up to this release: changes of these stream partitions in
-    these times expired before they were read, and an operator has accepted it."""
+    """The accepted gaps up to this release, which this output lacks permanently.
+
+    Changes of these stream partitions in these times expired before they were read.
+    """
 
     @property
     def mirror_release(self) -> int | None:

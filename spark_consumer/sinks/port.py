@@ -19,7 +19,7 @@ To write a sink, implement `Sink` and hand it to the query under a unique name.
   one.  The output must not depend on this: a replay may bring the release in the other form.
 - The plan of a batch names the sinks that each release is written to, and the state those of the
   query.  A sink may join a query that has released already: it gets every release from the next one
-  on.  A sink never leaves; the run refuses to go on without it.
+  on.  A sink never leaves; the run refuses to continue without it.
 - A mirror that takes several releases at once is a `MergingSink`: `merge` writes several releases
   as `write` writes one.  A mirror that joins takes all earlier releases in its first merge.
 - `write` blocks until the release is durable.  It may raise any error: the run then ends, and the
@@ -133,7 +133,7 @@ class CollectedTable(_Table):
         changes: Sequence[Mapping[str, Any]],
         schemas: TopicSchemas,
     ) -> None:
-        """Take the changes, and what makes the frame of them for a sink that needs it."""
+        """Take the changes, and the function that makes their frame for a sink that needs one."""
         super().__init__(spark, make_frame, schemas)
         self.changes = changes
 

@@ -1,11 +1,11 @@
 """A release as one frame over all of its tables, in commit order or by transaction.
 
-Rows of tables with other columns meet in it, so keys and values are VARIANTs; `DecodedTable.frame`
+It has rows of tables with different columns, so keys and values are VARIANTs; `DecodedTable.frame`
 has them typed.
 
 A transaction is one row, however many changes it has.  Those of a backfill have many: all rows of a
-key range.  So a task holds few of such rows at a time (`wide_rows`), and one that would be larger
-than Spark can have is refused.
+key range.  So a task holds few such rows at a time (`wide_rows`), and a row that exceeds Spark's
+limit is refused.
 """
 
 from __future__ import annotations

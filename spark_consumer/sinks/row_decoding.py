@@ -1,4 +1,4 @@
-"""Released rows decoded in the driver, one by one: what `decoding` does in Spark, without Spark.
+"""Decodes released rows in the driver, one by one, as `decoding` does in Spark.
 
 For small releases only.  Values come out as numbers where Avro has numbers, so that no value
 passes through a form with other bounds: microseconds for timestamps, days for dates.

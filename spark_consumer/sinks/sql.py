@@ -46,7 +46,7 @@ def text_literal(text: str) -> str:
 
 
 def for_rows(rows: int) -> Mapping[str, str]:
-    """Return the settings of statements that read this many rows and nothing else."""
+    """Return the settings of statements that only read this many rows."""
     return NOT_COMPILED if rows <= _FEW_ROWS else {}
 
 

@@ -208,7 +208,7 @@ class TableLog(Protocol):
 
     @property
     def exists(self) -> bool:
-        """Whether the table is there."""
+        """Whether the table exists."""
 
     def find_version(self, release: int) -> int | None:
         """Return the table's version after a release, None if it did not exist by then."""
@@ -243,7 +243,7 @@ class LoggedTables(RowWriter):
         """
 
     def begin(self, rows: TableRows, *, commit: Commit) -> None:
-        """Prepare the table, unless it is there and gets no row."""
+        """Prepare the table, unless it exists and gets no row."""
         if rows.rows or not self.log(rows.spark, rows.table).exists:
             self.prepare(rows.spark, rows.table, schema=rows.schema(), commit=commit)
 

@@ -86,9 +86,9 @@ def require_proof(
 def adopt_output(
     spark: SparkSession, config: ConsumerConfig, proof: OutputProof
 ) -> Mapping[str, Any]:
-    """Make an empty checkpoint go on where the output ends; return that end.
+    """Make an empty checkpoint continue at the end of the output; return that end.
 
-    Interrupted, it is repeated.
+    After an interruption it is repeated.
     """
     gate = Storage(spark, f"{config.checkpoint}/gate")
     gate.take()

@@ -1,4 +1,4 @@
-"""Comparisons of an audit: joined where the rows are; counts and first mismatches come here."""
+"""Comparisons of an audit: joins in the executors; only counts and first mismatches come here."""
 
 from __future__ import annotations
 

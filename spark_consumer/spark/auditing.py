@@ -100,7 +100,7 @@ def audit_output(
 ) -> AuditReport:
     """Compare an output with its stream; writes nothing.
 
-    The checkpoint may be gone: it only says how far the watermark is above the newest release.
+    The checkpoint may be missing: it only shows how far the watermark is above the newest release.
     `progress` makes a frame of the progress topic (`key`, `value`, `offset`); `has_dead_letters`
     says that changes were parked; `step` is called with the name of each step before the step.
     Raises ConfigError for an output without a release and for a topic without a stream, and
@@ -108,7 +108,7 @@ def audit_output(
     """
     step("manifests")
     folder = Storage(spark, output)
-    # The state before the manifest: a run may go on in between.
+    # The state before the manifest: a run may write in between.
     state = newest_state(Storage(spark, f"{checkpoint}/gate"))
     manifest = newest_manifest(folder, watermark_us=sys.maxsize)
     if manifest is None:

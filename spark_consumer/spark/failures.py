@@ -1,4 +1,4 @@
-"""Names what ended a query: Spark's text, or that of a file system, seldom says it."""
+"""Finds the cause that ended a query, which the text of Spark or a file system seldom names."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def prepare(
 
 
 def _delete_unfinished(gate: Storage, output: Storage) -> None:
-    """Delete what killed writes have left."""
+    """Delete the files that killed writes have left."""
     before_ms = round((time.time() - _UNFINISHED_S) * 1_000)
     gate.delete_unfinished(LISTED_FOLDERS, written_before_ms=before_ms)
     output.delete_unfinished([MANIFEST_FOLDER], written_before_ms=before_ms)
@@ -283,6 +283,6 @@ def watermark_us(gate: Storage) -> int | None:
 
 
 def kept_records(config: ConsumerConfig) -> dict[str, dict[int, FirstRecord]]:
-    """Return what Kafka has left of the topics that the query reads."""
+    """Return the first kept records of the topics that the query reads."""
     subscription = Subscription(config.topic_names)
     return first_records(config.bootstrap_servers, config.kafka_client_options(), subscription)

@@ -231,7 +231,7 @@ _HANDLERS = ("sasl.login.callback.handler.class", "sasl.client.callback.handler.
 _ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
 _ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _PRESENT = "org.apache.kafka."
-"""What Kafka's client itself brings."""
+"""Classes that Kafka's client itself has."""
 
 
 def require_login(spark: SparkSession, config: ConsumerConfig) -> None:

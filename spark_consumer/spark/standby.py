@@ -34,7 +34,7 @@ def wait_for_turn(
 ) -> bool:
     """Block while another run works on the checkpoint; return False if `stop` was set.
 
-    A run that was killed gave nothing back: it counts as gone after three missed renewals.
+    A killed run does not release its lease: it counts as gone after three missed renewals.
     """
     watch = LeaseWatch()
     standing_by_for = 0

@@ -131,8 +131,8 @@ def prove_output(
     """Return the common proof of the newest manifest and all tables.
 
     `logs` are by sink and table, and not read yet; `manifest_of` reads the manifest of an earlier
-    release; `step` is called with the name of each step.  Raises ConfigError where they prove
-    nothing, and what `CommitLog.load` raises.
+    release; `step` is called with the name of each step.  Raises ConfigError if they prove nothing,
+    and the errors of `CommitLog.load`.
     """
     if manifest is None:
         raise _unproven("the output has no release manifest")

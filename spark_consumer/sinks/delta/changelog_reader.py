@@ -53,7 +53,7 @@ class ChangelogReader:
         self._logs: dict[str, CommitLog] = {}
 
     def open(self, *, query_id: str) -> None:
-        """Take the query whose changelog it is; reads nothing yet."""
+        """Take the query that writes the changelog; reads nothing yet."""
         self._query_id = query_id
         self._logs = {}
 
@@ -123,7 +123,7 @@ class ChangelogReader:
         return f"{self._output}/{CHANGELOG}/{table}"
 
     def _log(self, table: str) -> CommitLog:
-        """Return a changelog's commits, with those that were added a moment ago."""
+        """Return a changelog's commits, including the newest."""
         if table in self._logs:
             self._logs[table].follow()
         else:

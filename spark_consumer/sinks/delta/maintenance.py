@@ -1,7 +1,7 @@
 """Maintenance of an output's tables: small files are rewritten, old ones are deleted.
 
 It runs at the end of a batch, in the batch's own thread, when everything of the batch is stored: no
-release is written meanwhile, and a kill leaves the tables as they were.  The work of one batch is
+release is written at that time, and a kill leaves the tables unchanged.  The work of one batch is
 bounded.  A failure never ends the run: the table is left unchanged until later.
 """
 
@@ -110,10 +110,10 @@ class TableMaintenance:
         self._looked_at: dict[str, int] = {}
         """The version at which a table had nothing to compact."""
         self._waiting: list[str] = []
-        """Tables that are still to be vacuumed."""
+        """Tables that have not been vacuumed in this round."""
 
     def __call__(self) -> None:
-        """Do one batch's share; raises WriterReplaced, and nothing else."""
+        """Do one batch's share; raises WriterReplaced only."""
         heads = {path: head for sink in self._sinks for path, head in sink.heads().items()}
         if self._limits.files_min:
             self._compact(heads)
@@ -133,7 +133,7 @@ class TableMaintenance:
                 self._looked_at[path] = heads[path]
 
     def _compact_table(self, path: str, budget: CompactionBudget) -> bool:
-        """Rewrite runs of a table within the budget; return whether nothing is left to do."""
+        """Rewrite runs of a table within the budget; return whether all are done."""
         order = _ORDER.get(path.partition("/")[0], ())
         while True:
             table = self._opened(path)
@@ -190,7 +190,7 @@ class TableMaintenance:
         return DirectFiles(f"{place.address}/{path}", options=place.options())
 
     def _guarded(self, path: str, work: Callable[[], bool]) -> bool:
-        """Return the result of the work, True where it fails: the next look comes later."""
+        """Return the result of the work, True if it fails: it is tried again later."""
         try:
             return work()
         except WriterReplaced:

@@ -122,7 +122,7 @@ class DeltaLateEvents:
     def write(self, release: Release) -> int:
         """Append a release's late events; repeating the release changes nothing.
 
-        Returns how many of the release the table has.
+        Returns how many late events of the release the table has.
         """
         rows: DataFrame | None = None
         for late in _late_events(release):

@@ -41,7 +41,7 @@ _PUBLISHED_AS = "published-wap-id"
 """The same key in the copy of a snapshot that was published on top of other snapshots."""
 
 _RECENT = 64
-"""Among how many of the newest snapshots one is sought that was staged a moment ago."""
+"""How many of the newest snapshots are searched for one that was just staged."""
 
 _BYTES = "total-files-size"
 
@@ -239,8 +239,8 @@ class JavaTable:
     def publish(self, snapshot: int | None, properties: Mapping[str, str], *, marker: str) -> bool:
         """Make a staged snapshot the current one and set properties, in one commit.
 
-        None: an empty snapshot of that name is made instead.  Returns whether it was done; not
-        where the table has a snapshot of this name already, or another commit came first.
+        None: an empty snapshot of that name is made instead.  Returns False if the table has a
+        snapshot of this name already, or another commit came first.
         """
 
         def publish() -> None:

@@ -341,7 +341,7 @@ class OrderedTopicSink:
             )
 
     def _require_own(self, last: ReleaseRecord | None) -> None:
-        """Raise an error if the topics are another query's, or not those that it wrote to."""
+        """Raise an error for topics of another query, or replaced since this one's last write."""
         if last is None:
             return
         topic = self._topic.topic

@@ -1,8 +1,8 @@
 """Topics of the ordered sink in Kafka: described, created, and read to their newest record.
 
 A topic that exists is never altered.  The newest record of a compacted topic is just before its
-end, so reading begins a little before that, and further back where aborted transactions have left
-nothing else there.
+end, so reading begins a little before that, and further back if there are only aborted
+transactions.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ ORDER_KEY = "order_key"
 """Column: the order key of the row's newest change, or what its source orders changes by."""
 
 COLUMN_UPDATES = "column_updates"
-"""Column: what UPDATEs captured since the row's INSERT or DELETE; NULL if there were none.
+"""Column: the columns that UPDATEs captured since the row's INSERT or DELETE; NULL without any.
 
 `base_order_key` is the order key of that INSERT or DELETE (NULL: none was read), and `columns` has
 by column that of the newest UPDATE which captured it.

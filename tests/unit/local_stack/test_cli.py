@@ -58,7 +58,7 @@ def test_all_that_is_printed_can_be_pasted_into_a_shell(tmp_path: Path):
         "# mirrors get new releases every 2 s (mirror_interval_ms)",
     ):
         assert line in lines
-    more = module._programs(SAMPLE, tmp_path).more
+    more = module._programs(SAMPLE, tmp_path, {}).more
     assert more["TIDEGATE_CONSUMER_MIRROR_INTERVAL_MS"] == "2000"
     assert more["TIDEGATE_CONSUMER_TRIGGER_INTERVAL_MS"] == "1000"
     script = "\n".join(lines)
@@ -147,6 +147,7 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (module, "LocalStack", Stack),
         (module, "create_bank_database", lambda _: done.append("create")),
         (module, "open_accounts", lambda *_: 77),
+        (Pipeline, "start_console", lambda _, **__: None),
         (Pipeline, "start_workers", lambda _, count, **__: done.append(f"{count} workers")),
         (Pipeline, "start_consumer", lambda _: done.append("consumer")),
         (Pipeline, "wait_released", lambda _, us, **__: done.append(f"released {us}")),
@@ -180,7 +181,9 @@ def test_data_is_kept_and_the_next_run_continues(story: list[str], tmp_path: Pat
 
     assert story == [*FIRST, "2 workers", "consumer", "stop"]
     assert "export SPANNER_EMULATOR_HOST=here:1" in first
-    assert first == second
+    for lines in (first, second):
+        assert lines[0].startswith("# console http://127.0.0.1:")
+    assert first[1:] == second[1:]
     assert f"# output {UpFolder(tmp_path).output}" in first
     assert data(tmp_path) == "xx"
     folder = tmp_path / "up"

@@ -203,8 +203,8 @@ class DirectWay:
 def _difference(have: Any, want: StructType) -> str | None:
     """Return why a table's columns are not those that are written, or None.
 
-    Arrow would leave a field out that the table spells in another way, and delta-rs would not leave
-    a field null that the table has besides.
+    Arrow would leave out a field that the table spells differently, and delta-rs would not fill a
+    further field of the table with null.
     """
     from pyspark.sql.types import StructType as Record  # noqa: PLC0415 - where Spark runs
 
