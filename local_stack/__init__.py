@@ -7,7 +7,7 @@
 | `demo/` | the bank and its workload, the kills, the run and its report |
 | `judge/` | the comparison of the output with what was committed |
 
-This module imports none of them: `dev` imports `parts.java` before anything is installed.
+This module imports none of them: `dev` imports `parts.installed_java` before anything is installed.
 """
 
 if __name__ != "tidegate.local_stack":

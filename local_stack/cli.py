@@ -22,7 +22,7 @@ from rich.markup import escape
 
 from tidegate.local_stack.config import LocalStackConfig
 from tidegate.local_stack.demo.bank import Dialect, FilesOf, KeyRanges, Scenario
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra

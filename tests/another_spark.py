@@ -32,7 +32,7 @@ _TESTS = (
 _MARKERS = "smoke or (spark and not deep)"
 _FETCH = """
 import pyspark
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 fetch_jvm_parts(find_java(), report=lambda line: None)
 print(pyspark.__version__)

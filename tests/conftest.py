@@ -180,7 +180,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     wanted = [item for item in items if any(item.get_closest_marker(name) for name in JAVA_MARKERS)]
     if not wanted:
         return
-    from tidegate.local_stack.parts.java import find_java
+    from tidegate.local_stack.parts.installed_java import find_java
     from tidegate.schemas.errors import TidegateError
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import cache_dir, only_one, retrieve
 
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"

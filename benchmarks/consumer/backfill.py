@@ -27,7 +27,7 @@ import psutil
 
 from benchmarks.consumer.feed import Feed, KafkaFeed
 from benchmarks.measuring import MIB, memory_bytes
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.process import choose_ports

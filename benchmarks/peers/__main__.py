@@ -32,7 +32,7 @@ from benchmarks.peers.parts import PeerParts, fetch_peer_parts
 from benchmarks.peers.publishing import READ_AT_ONCE, TOPIC_PARTITIONS, publish
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.errors import FetchError
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.process import ProcessSpec
 from tidegate.local_stack.parts.programs import DatabaseName
 from tidegate.local_stack.parts.stack import LocalStack

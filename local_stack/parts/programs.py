@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.local_stack.parts.class_archives import SPARK, ClassOptions, class_archives
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
 from tidegate.program.java import QUICK_START

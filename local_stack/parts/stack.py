@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.parts.class_archives import ClassOptions, class_archives
-from tidegate.local_stack.parts.java import find_java, require_java_home
+from tidegate.local_stack.parts.installed_java import find_java, require_java_home
 from tidegate.local_stack.parts.jvm_parts import JvmParts, fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker, SecureListener
 from tidegate.local_stack.parts.process import (

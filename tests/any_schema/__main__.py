@@ -60,7 +60,7 @@ def _on_sinks(*, is_long: bool, is_iceberg: bool | None) -> Iterator[_Run]:
     """Run worlds on one Spark session, each in a folder of its own that is deleted afterwards."""
     from tests.any_schema.sink_lane import sink_world
     from tests.spark.conftest import local_spark
-    from tidegate.local_stack.parts.java import find_java
+    from tidegate.local_stack.parts.installed_java import find_java
 
     os.environ["JAVA_HOME"] = str(find_java().home)
     with tempfile.TemporaryDirectory() as name:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from tests.images.buildah import STORAGE
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, retrieve
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
 

@@ -22,7 +22,7 @@ from tests.images.conftest import SECRET
 from tests.images.containers import Container, until
 from tests.images.kafka_service import KafkaService
 from tidegate.local_stack.demo.bank_database import create_database
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.programs import DatabaseName
 from tidegate.local_stack.parts.stack import SchemaRegistry

@@ -17,7 +17,7 @@ from pyspark import java_gateway
 
 from tests.integration.shared_stack import SharedStack, open_shared_stack
 from tidegate.local_stack.config import load_config
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.process import choose_ports

@@ -13,7 +13,7 @@ from benchmarks.peers.debezium import avro
 from benchmarks.peers.parts import fetch_peer_parts
 from tests.integration.shared_stack import PATIENCE_S, running, until
 from tests.tidy.printed_commands import blocks
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.process import HOST, ChildProcess, ProcessSpec, choose_ports
 
 pytestmark = [

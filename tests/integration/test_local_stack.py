@@ -24,7 +24,7 @@ from tests.integration.shared_stack import read_bytes, until
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.class_archives import class_archives
 from tidegate.local_stack.parts.class_recording import are_class_archives_made, make_class_archives
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import FORMATTER
 from tidegate.local_stack.parts.programs import quick_start

@@ -19,7 +19,7 @@ from tests.integration.shared_stack import SharedStack, now, running
 from tidegate.local_stack.commands.up import PREFIX, Sample
 from tidegate.local_stack.demo.bank import STREAM, Bank
 from tidegate.local_stack.demo.bank_database import create_bank_database, open_accounts
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.programs import quick_start
 

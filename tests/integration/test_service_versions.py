@@ -22,7 +22,7 @@ from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNT_COLUMNS, ACCOUNTS, STREAM
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_bank_database
 from tidegate.local_stack.parts import stack as parts_stack
-from tidegate.local_stack.parts.java import candidates
+from tidegate.local_stack.parts.installed_java import candidates
 from tidegate.local_stack.parts.jvm_parts import JvmParts
 from tidegate.local_stack.parts.programs import DatabaseName, Programs
 from tidegate.local_stack.parts.stack import LocalStack, SchemaRegistry

@@ -22,7 +22,7 @@ import pytest
 from benchmarks.consumer.backfill import registry
 from benchmarks.consumer.feed import Feed, KafkaFeed
 from tidegate import spark_consumer
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.process import choose_ports
 

@@ -11,7 +11,7 @@ PACKAGES = ("schemas", "lineage", "program", "producer", "spark_consumer", "loca
 
 # Imports across packages, reads package data, and shows whose modules it got.
 CODE = """
-import tidegate.local_stack.parts.java, tidegate.local_stack.parts.jvm_parts
+import tidegate.local_stack.parts.installed_java, tidegate.local_stack.parts.jvm_parts
 import tidegate.producer, tidegate.schemas, tidegate.schemas.topics
 import tidegate.spark_consumer
 import schemas, producer
@@ -72,7 +72,7 @@ def test_every_package_is_typed_and_a_relative_link(repository):
     ("module", "libraries"),
     [
         # `dev` imports it before anything is installed.
-        ("tidegate.local_stack.parts.java", ("pydantic", "structlog", "rich")),
+        ("tidegate.local_stack.parts.installed_java", ("pydantic", "structlog", "rich")),
         ("tidegate.local_stack.cli", ("grpc", "deltalake", "pyarrow", "confluent_kafka")),
         ("tidegate.producer.cli", ("grpc", "google", "confluent_kafka", "fastavro")),
         ("tidegate.spark_consumer.cli", ("pyspark", "deltalake", "pyarrow", "google")),

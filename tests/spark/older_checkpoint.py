@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.hand_stream import HandStream, Ids
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.process import choose_ports

@@ -19,7 +19,7 @@ from uuid import uuid4
 import pytest
 
 from tests.stores.cutting_proxy import CuttingProxy
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.installed_java import find_java
 
 PATIENCE_S = 60.0
 GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"

@@ -26,7 +26,7 @@ from tidegate.local_stack.parts import class_recording as class_recording_module
 from tidegate.local_stack.parts import jvm_parts
 from tidegate.local_stack.parts.class_archives import SILENT, ClassArchives, class_archives
 from tidegate.local_stack.parts.class_recording import are_class_archives_made, make_class_archives
-from tidegate.local_stack.parts.java import candidates, find_java, require_java_home
+from tidegate.local_stack.parts.installed_java import candidates, find_java, require_java_home
 from tidegate.local_stack.parts.jvm_parts import (
     JvmParts,
     cache_dir,
