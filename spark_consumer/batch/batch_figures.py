@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
-from tidegate.spark_consumer.core.cadence import MIRRORS
 from tidegate.spark_consumer.core.plan import MergeMirror, Plan, WriteRelease
+from tidegate.spark_consumer.core.sink_names import MIRRORS
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

@@ -13,7 +13,6 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TEMPLATE_DEFAULT, TopicNames
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage, not_as_written
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.cadence import BY_KEY, MIRRORS
 from tidegate.spark_consumer.core.file_names import (
     ADOPTED_FILE,
     PLANS,
@@ -27,6 +26,7 @@ from tidegate.spark_consumer.core.file_names import (
 )
 from tidegate.spark_consumer.core.part_log import FrontierLog, StoredFile, StoredFrontier
 from tidegate.spark_consumer.core.plan import Plan
+from tidegate.spark_consumer.core.sink_names import BY_KEY, MIRRORS
 from tidegate.spark_consumer.errors import CheckpointConflict, CheckpointMismatch
 
 _Stored = TypeVar("_Stored")

@@ -22,8 +22,8 @@ from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.commands.locations import local_folder, require_release
 from tidegate.spark_consumer.config import ConsumerConfig
-from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.proof import AuditReport
+from tidegate.spark_consumer.core.sink_names import CHANGELOG
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import find_missing_topics
 from tidegate.spark_consumer.spark.requirements import require_spark

@@ -1,4 +1,4 @@
-"""Names of sinks, and when the mirror takes the releases that it lacks, which a plan stores.
+"""The cadence of mirrors: when they take the releases that they lack, which a plan stores.
 
 A merge costs about the same for one release as for ten, so the mirror takes several at once.  It
 has reached exactly one release in all of its tables, an older one than the changelog in between.
@@ -8,37 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-CHANGELOG = "changelog"
-"""Name of the sink that keeps every release, from which the mirror takes those that it lacks."""
-
-MIRROR = "mirror"
-"""Name of the sink that holds each row as it was at the watermark."""
-
-HISTORY = "history"
-"""Name of the sink that holds each row as it was at any time."""
-
-ICEBERG_CHANGELOG = "iceberg_changelog"
-"""Name of the sink that keeps every release in Iceberg tables; no mirror reads it."""
-
-ICEBERG_MIRROR = "iceberg_mirror"
-"""Name of the sink that holds each row as it was at the watermark, in Iceberg tables."""
-
-MIRRORS = (MIRROR, HISTORY, ICEBERG_MIRROR)
-"""The sinks that may be at an older release than the other sinks: all of these at the same one."""
-
-
-CHANGELOG_BY_KEY = "changelog_by_key"
-"""Name of the sink that appends each batch's changes to Delta tables."""
-
-MIRROR_BY_KEY = "mirror_by_key"
-"""Name of the sink that merges each batch's changes into Delta tables, the newest per row."""
-
-PARQUET_BY_KEY = "parquet_by_key"
-"""Name of the sink that writes each batch's changes as Parquet files."""
-
-BY_KEY = (CHANGELOG_BY_KEY, MIRROR_BY_KEY, PARQUET_BY_KEY)
-"""The sinks of the settings that take batches: their commits have the numbers of batches."""
 
 
 @dataclass(frozen=True, slots=True)

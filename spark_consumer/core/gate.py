@@ -32,7 +32,7 @@ from tidegate.spark_consumer.core.batch_state import (
     State,
     TopicIds,
 )
-from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS, merges_due
+from tidegate.spark_consumer.core.cadence import merges_due
 from tidegate.spark_consumer.core.limits import Limits, average_bytes
 from tidegate.spark_consumer.core.origin_ledger import NewsReader
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan, ReleaseBounds
@@ -43,6 +43,7 @@ from tidegate.spark_consumer.core.release import (
     segments_of,
 )
 from tidegate.spark_consumer.core.release_check import ENTRIES_MAX
+from tidegate.spark_consumer.core.sink_names import CHANGELOG, MIRRORS
 from tidegate.spark_consumer.core.sink_set import (
     joining_mirrors,
     sinks_now,

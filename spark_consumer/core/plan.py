@@ -20,10 +20,10 @@ from tidegate.spark_consumer.core.batch_state import (
     end_offsets_from_json,
     end_offsets_to_json,
 )
-from tidegate.spark_consumer.core.cadence import MIRRORS
 from tidegate.spark_consumer.core.file_names import frontiers_of_older_programs, require_known
 from tidegate.spark_consumer.core.origin_ledger import ALL_AGREE, NO_NEWS, MarkerNews, OriginFaults
 from tidegate.spark_consumer.core.proof import Mismatch
+from tidegate.spark_consumer.core.sink_names import MIRRORS
 from tidegate.spark_consumer.core.sums import RowSum, SegmentRead
 from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionFaults
 from tidegate.spark_consumer.errors import CheckpointMismatch

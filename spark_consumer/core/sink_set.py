@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRROR_BY_KEY, MIRRORS
 from tidegate.spark_consumer.core.plan import Plan
+from tidegate.spark_consumer.core.sink_names import CHANGELOG, MIRROR_BY_KEY, MIRRORS
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
 

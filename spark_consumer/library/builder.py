@@ -17,7 +17,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.commands.audit import require_stream
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
-from tidegate.spark_consumer.core.cadence import (
+from tidegate.spark_consumer.core.sink_names import (
     CHANGELOG,
     CHANGELOG_BY_KEY,
     HISTORY,

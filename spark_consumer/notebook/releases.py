@@ -14,7 +14,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
-from tidegate.spark_consumer.core.cadence import CHANGELOG
+from tidegate.spark_consumer.core.sink_names import CHANGELOG
 from tidegate.spark_consumer.sinks.manifest import (
     Manifest,
     first_manifest,

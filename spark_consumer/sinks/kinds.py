@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig, names_in
-from tidegate.spark_consumer.core.cadence import (
+from tidegate.spark_consumer.core.sink_names import (
     CHANGELOG,
     CHANGELOG_BY_KEY,
     HISTORY,

@@ -24,7 +24,7 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles
 from tidegate.spark_consumer.checkpoint.writers import last_number
-from tidegate.spark_consumer.core.cadence import MIRRORS
+from tidegate.spark_consumer.core.sink_names import MIRRORS
 from tidegate.spark_consumer.core.transition import DROPPED_AT_ONCE
 from tidegate.spark_consumer.sinks.port import TableVersion
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import PartitionGap
-from tidegate.spark_consumer.core.cadence import MIRRORS
 from tidegate.spark_consumer.core.plan import MergeMirror, Plan
 from tidegate.spark_consumer.core.proof import Mismatch
+from tidegate.spark_consumer.core.sink_names import MIRRORS
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.errors import CheckpointMismatch
 from tidegate.spark_consumer.sinks.manifest import (

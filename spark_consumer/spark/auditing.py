@@ -27,8 +27,8 @@ from tidegate.spark_consumer.checkpoint.gate_files import newest_state
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
-from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch
+from tidegate.spark_consumer.core.sink_names import CHANGELOG
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import may_exist
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest, newest_manifest

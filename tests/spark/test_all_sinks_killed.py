@@ -32,7 +32,7 @@ from tests.spark.all_sinks import (
 from tidegate.schemas.topics import HEADER_ORDER
 from tidegate.spark_consumer.batch import batch as batch_module
 from tidegate.spark_consumer.core.batch_effects import BatchEffect
-from tidegate.spark_consumer.core.cadence import MIRRORS
+from tidegate.spark_consumer.core.sink_names import MIRRORS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2_400)]
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.batch_state import OutputProof
-from tidegate.spark_consumer.core.cadence import (
+from tidegate.spark_consumer.core.sink_names import (
     CHANGELOG,
     CHANGELOG_BY_KEY,
     HISTORY,

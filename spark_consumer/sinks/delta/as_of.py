@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.classic_session import require_classic
-from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
+from tidegate.spark_consumer.core.sink_names import ICEBERG_MIRROR, MIRROR
 from tidegate.spark_consumer.errors import ReleaseVacuumed
 from tidegate.spark_consumer.sinks.delta.catalog import output_of
 from tidegate.spark_consumer.sinks.manifest import (

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
+from tidegate.spark_consumer.core.sink_names import CHANGELOG, HISTORY, MIRROR
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, newest_manifest
 from tidegate.spark_consumer.sinks.port import (

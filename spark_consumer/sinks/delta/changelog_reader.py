@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import invariant
-from tidegate.spark_consumer.core.cadence import CHANGELOG
+from tidegate.spark_consumer.core.sink_names import CHANGELOG
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.errors import ChangesNotConserved
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog, WrittenCommit

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
-from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
+from tidegate.spark_consumer.core.sink_names import ICEBERG_MIRROR, MIRROR
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables

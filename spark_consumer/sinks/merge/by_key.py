@@ -1,4 +1,4 @@
-"""Every source table's rows, merged by the batch that reads their changes: the newest per row.
+"""The mirror by key: every source table's rows, merged by the batch that reads their changes.
 
 It does not wait for the watermark, so a part of a transaction may be in the tables.  Rows agree
 with the source table once everything up to a commit time was read.  Exactly once: a batch that a
@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.core.cadence import MIRROR_BY_KEY
+from tidegate.spark_consumer.core.sink_names import MIRROR_BY_KEY
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout, refuse_lost_texts, text_columns
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch

@@ -1,4 +1,4 @@
-"""Every version of each row and when it was valid: a slowly changing dimension of type 2.
+"""The history: every version of each row, with its time (a slowly changing dimension, type 2).
 
 `<output>/history/<table>` has the columns of the mirror, and `valid_from`, `valid_to` (which a
 prefix may precede): the commit
@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.core.cadence import HISTORY
+from tidegate.spark_consumer.core.sink_names import HISTORY
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.merge.fold import fold_each_row
 from tidegate.spark_consumer.sinks.merge.scope import key_names, mirror_columns

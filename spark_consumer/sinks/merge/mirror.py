@@ -1,4 +1,4 @@
-"""Every source table as it was at the watermark: one MERGE per table and release, or several.
+"""The mirror: every source table at the watermark, by one MERGE per table and release, or several.
 
 An INSERT replaces the row, a DELETE removes it, an UPDATE changes the columns that it captured.  An
 UPDATE of a row that the mirror lacks (the stream started after the row's INSERT) never creates one:
@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
 from tidegate.schemas.source_order import SOURCE_ORDER
-from tidegate.spark_consumer.core.cadence import MIRROR
+from tidegate.spark_consumer.core.sink_names import MIRROR
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.layout import (
     refuse_lost_texts,

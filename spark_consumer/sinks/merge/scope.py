@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.schemas.change_schema import ELSEWHERE, UNWATCHED_COLUMNS
 from tidegate.schemas.errors import SchemaError
-from tidegate.spark_consumer.core.cadence import HISTORY, MIRROR
+from tidegate.spark_consumer.core.sink_names import HISTORY, MIRROR
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, row_columns
 from tidegate.spark_consumer.errors import FilteredMirror
 from tidegate.spark_consumer.sinks.port import AnyTable

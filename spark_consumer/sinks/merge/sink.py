@@ -22,7 +22,7 @@ import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from tidegate.spark_consumer.core.cadence import HISTORY
+from tidegate.spark_consumer.core.sink_names import HISTORY
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.delta.changelog_reader import ORDINALS, ChangelogReader
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay

@@ -16,7 +16,7 @@ import structlog
 
 from tidegate.program.extras import is_installed
 from tidegate.spark_consumer.checkpoint.store_access import StoreAccess
-from tidegate.spark_consumer.core.cadence import CHANGELOG
+from tidegate.spark_consumer.core.sink_names import CHANGELOG
 from tidegate.spark_consumer.sinks.delta.direct.place import DirectPlace, OnlySpark, find_place
 from tidegate.spark_consumer.sinks.delta.layout import unequal_columns
 from tidegate.spark_consumer.sinks.manifest import Manifest

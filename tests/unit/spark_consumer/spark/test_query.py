@@ -18,9 +18,9 @@ from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.cadence import BY_KEY, MIRRORS
 from tidegate.spark_consumer.core.retention import FirstRecord
 from tidegate.spark_consumer.core.runs import CaughtUp
+from tidegate.spark_consumer.core.sink_names import BY_KEY, MIRRORS
 from tidegate.spark_consumer.errors import (
     ChangesExpired,
     CheckpointConflict,
