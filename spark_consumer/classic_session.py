@@ -1,4 +1,4 @@
-"""Refuses Spark Connect by name, before anything fails on what such a session does not have."""
+"""Refuses a session of Spark Connect by name, before one of its missing features fails."""
 
 from __future__ import annotations
 

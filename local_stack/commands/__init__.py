@@ -1,1 +1,1 @@
-"""What each command of `tidegate-local` does that keeps a stack, runs the demo or shows a table."""
+"""The commands `up`, `demo` and `show` of `tidegate-local`; `cli` has their flags."""

@@ -1,1 +1,1 @@
-"""What each command of `tidegate-consumer` does, one module per command."""
+"""The commands of `tidegate-consumer`, one module per command; `cli` has their flags."""

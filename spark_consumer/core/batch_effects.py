@@ -1,4 +1,4 @@
-"""Effects of a batch, in the imperative, and the answers that `batch_run` is sent for them.
+"""The effects of a batch, and the answers to them that the effect loop sends to `batch_run`.
 
     LoadState          State | None         DescribeTopics    ids by topic, None for a missing topic
     LoadPlan           Plan | None          ReadProgress      a portion of rows; None after the last

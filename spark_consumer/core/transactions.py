@@ -1,4 +1,4 @@
-"""Whether a release holds its transactions whole: what each of their records states is counted.
+"""Whether a release holds whole transactions: as many records as each of them states.
 
 A release ends at a commit timestamp, so all records of a transaction are in one release.  Each
 record states how many its transaction has, over all tables (`docs/protocol.md`, 6.4).

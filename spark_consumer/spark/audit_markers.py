@@ -1,4 +1,4 @@
-"""The facts in a progress topic's completion markers, as frames: none is in the driver.
+"""The completion markers of a progress topic as frames; the driver collects none of them.
 
 Rows are selected by Kafka keys first, so that heartbeats, which are most of the topic, are not
 decoded.

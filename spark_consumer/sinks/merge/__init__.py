@@ -1,1 +1,1 @@
-"""Tables of rows, merged: the mirror, the history, rows by key."""
+"""Tables that changes are merged into: the mirror, the history, the mirror by key."""
