@@ -33,7 +33,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/spark/spark/test_query.py::test_the_query_starts_again_and_nothing_is_lost_or_repeated",
     ),
     "CheckpointMismatch": (
-        "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
+        "tests/spark/spark/audit/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
         "tests/unit/spark_consumer/sinks/delta/test_adoption.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
     ),
     "program/tokens.py": (
@@ -125,7 +125,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
     ),
     "spark_consumer/sinks/delta/commit_log.py": (
         "tests/unit/spark_consumer/sinks/delta/test_adoption.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
-        "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
+        "tests/spark/spark/audit/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
     ),
     "spark_consumer/sinks/merge/versions.py": (
         f"{_COLUMNS}/test_table_sinks.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
@@ -265,7 +265,7 @@ RESTARTED: Mapping[str, str] = dict.fromkeys(
         "spark_consumer/sinks/iceberg/catalog.py",
         "spark_consumer/sinks/kafka/output_topic.py",
         "spark_consumer/sinks/kafka/topics.py",
-        "spark_consumer/spark/auditing.py",
+        "spark_consumer/spark/audit/auditing.py",
         "spark_consumer/spark/failures.py",
         "spark_consumer/spark/session.py",
         "program/stream_start.py",
@@ -337,7 +337,7 @@ BY_VALUE = frozenset(
         "spark_consumer/sinks/delta/as_of.py",
         "spark_consumer/sinks/delta/layout.py",
         "spark_consumer/sinks/function.py",
-        "spark_consumer/spark/audit_markers.py",
+        "spark_consumer/spark/audit/markers.py",
         "spark_consumer/spark/requirements.py",
         "spark_consumer/spark/sink_factory.py",
         "spark_consumer/spark/standby.py",

@@ -24,7 +24,7 @@ from tidegate.schemas.change_schema import record_names
 from tidegate.schemas.errors import SchemaError, SchemaNotFound
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
 from tidegate.schemas.wire_format import unframe
-from tidegate.spark_consumer.batch.batch_stats import RecordFrame, topics_of
+from tidegate.spark_consumer.batch.change_counts import RecordFrame, topics_of
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_SCHEMA,
     HEADERS,

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.batch.batch_figures import (
+from tidegate.spark_consumer.batch.effect_loop import EffectLoop, LoopStep
+from tidegate.spark_consumer.batch.figures import (
     BatchFigures,
     BatchLog,
     BatchMetrics,
     RecentFigures,
     SinkWork,
 )
-from tidegate.spark_consumer.batch.effect_loop import EffectLoop, LoopStep
 from tidegate.spark_consumer.batch.ports import BatchRows, Parts
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.errors import DEAD_LETTERS, RunStopped

@@ -22,7 +22,7 @@ from tidegate.schemas.checksums import CHECKSUM_MODULUS
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.order_key import OrderKey, first_key_after
 from tidegate.spark_consumer.batch.bad_records import NO_SCHEMA_OF_TOPIC, is_readable
-from tidegate.spark_consumer.batch.batch_stats import HALF_BITS, high_half, low_half
+from tidegate.spark_consumer.batch.change_counts import HALF_BITS, high_half, low_half
 from tidegate.spark_consumer.batch.release_order import (
     PLACE,
     SLICE,

@@ -3,7 +3,7 @@
 A segment is a folder with a sorted Parquet file.  Reading compares order keys with the bounds, so
 Parquet's statistics skip the files' rows outside of them.  Its name holds the number of the run
 that wrote it, so no two runs write to one folder.  Rows are counted when they are written and when
-they are read (`batch_stats`); the core compares the counts.
+they are read (`change_counts`); the core compares the counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from tidegate.spark_consumer.batch.batch_stats import (
+from tidegate.spark_consumer.batch.change_counts import (
     part_sums_of,
     read_part_sums,
     read_sum,

@@ -28,7 +28,7 @@ from tidegate.spark_consumer.batch.bad_records import (
     unreadable_rows,
     without,
 )
-from tidegate.spark_consumer.batch.batch_stats import (
+from tidegate.spark_consumer.batch.change_counts import (
     CollectedBatch,
     RecordFrame,
     collect_batch,

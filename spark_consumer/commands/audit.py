@@ -48,7 +48,7 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
     step("Kafka and schema registry")
     registry = require_stream(config)
     step("Spark")
-    from tidegate.spark_consumer.spark.auditing import audit_stream  # noqa: PLC0415 - pyspark, checked above
+    from tidegate.spark_consumer.spark.audit.auditing import audit_stream  # noqa: PLC0415 - pyspark, checked above
     from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415 - it too
 
     spark = session_of(_for_its_size(config))

@@ -9,7 +9,7 @@ from tidegate.spark_consumer.commands.audit import require_stream
 from tidegate.spark_consumer.core.proof import AuditReport
 from tidegate.spark_consumer.library.settings import load_settings, require_option
 from tidegate.spark_consumer.sinks.delta.catalog import output_of
-from tidegate.spark_consumer.spark.auditing import audit_stream
+from tidegate.spark_consumer.spark.audit.auditing import audit_stream
 from tidegate.spark_consumer.spark.requirements import require_session
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.simulation.gate_rows import DataRow, MemoryRows, count_rows, rows_wit
 from tests.simulation.gate_sinks import fold_row
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import frame
-from tidegate.spark_consumer.batch.batch_stats import count_changes
+from tidegate.spark_consumer.batch.change_counts import count_changes
 from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.core.batch_state import Segment

@@ -34,20 +34,20 @@ from tidegate.spark_consumer.kafka.topics import may_exist
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest, newest_manifest
 from tidegate.spark_consumer.sinks.merge.scope import leaves_changes_out
 from tidegate.spark_consumer.sinks.sql import NOT_COMPILED, session_settings
-from tidegate.spark_consumer.spark.audit_judgement import (
+from tidegate.spark_consumer.spark.audit.judgement import (
     AuditScope,
     judge_origins,
     judge_releases,
     judge_transactions,
     kept,
 )
-from tidegate.spark_consumer.spark.audit_markers import (
+from tidegate.spark_consumer.spark.audit.markers import (
     decoded_records,
     marker_records,
     read_markers,
     under_their_tables,
 )
-from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_release
+from tidegate.spark_consumer.spark.audit.rows import read_rows, sums_by_release
 from tidegate.spark_consumer.spark.requirements import hide_logins, require_login, require_session
 
 _LATE = "late"

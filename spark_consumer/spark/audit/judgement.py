@@ -17,10 +17,10 @@ from tidegate.spark_consumer.batch.transaction_sums import is_in_gap, is_whole
 from tidegate.spark_consumer.core.proof import Fault, Findings, Mismatch, Verdict
 from tidegate.spark_consumer.core.transactions import TransactionCount
 from tidegate.spark_consumer.sinks.sql import free
-from tidegate.spark_consumer.spark.audit_rows import sums_by_origin
+from tidegate.spark_consumer.spark.audit.rows import sums_by_origin
 
 if TYPE_CHECKING:
-    from tidegate.spark_consumer.spark.audit_markers import Markers
+    from tidegate.spark_consumer.spark.audit.markers import Markers
 
 
 LISTED_MAX = 100

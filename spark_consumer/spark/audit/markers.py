@@ -23,7 +23,7 @@ from tidegate.schemas.topics import TopicNames, beside
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix, unframe
 from tidegate.spark_consumer.batch.progress_rows import name_of_record
 from tidegate.spark_consumer.sinks.decoding import avro_column
-from tidegate.spark_consumer.spark.audit_rows import half_sums, joined_halves
+from tidegate.spark_consumer.spark.audit.rows import half_sums, joined_halves
 
 _KINDS = ("STREAM_STARTED", "PARTITION_ANNOUNCED", "PARTITION_FINISHED", "PARTITION_GAP")
 _BODIES = ("StreamStarted", "PartitionAnnounced", "PartitionFinished", "PartitionGap")

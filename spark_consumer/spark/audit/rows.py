@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.window import Window
 
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
-from tidegate.spark_consumer.batch.batch_stats import HALF_BITS, high_half, low_half
+from tidegate.spark_consumer.batch.change_counts import HALF_BITS, high_half, low_half
 from tidegate.spark_consumer.batch.rows import commit_us
 
 

@@ -13,7 +13,7 @@ from tests.topics import Change, Topic
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import InvariantViolation, SchemaError
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.batch.batch_stats import (
+from tidegate.spark_consumer.batch.change_counts import (
     collect_batch,
     count_changes,
     part_sums_of,

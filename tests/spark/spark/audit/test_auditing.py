@@ -45,14 +45,12 @@ from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.port import TableVersion
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 from tidegate.spark_consumer.sinks.spark_types import change_type
-from tidegate.spark_consumer.spark import (
-    adopting,
-    audit_judgement,
-    audit_markers,
-    audit_rows,
-    auditing,
-)
-from tidegate.spark_consumer.spark.audit_rows import (
+from tidegate.spark_consumer.spark import adopting
+from tidegate.spark_consumer.spark.audit import auditing
+from tidegate.spark_consumer.spark.audit import judgement as audit_judgement
+from tidegate.spark_consumer.spark.audit import markers as audit_markers
+from tidegate.spark_consumer.spark.audit import rows as audit_rows
+from tidegate.spark_consumer.spark.audit.rows import (
     half_sums,
     halves_of,
     joined_halves,

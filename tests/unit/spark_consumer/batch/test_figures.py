@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from tidegate.spark_consumer.batch.batch import Batch, StepTimer
-from tidegate.spark_consumer.batch.batch_figures import (
+from tidegate.spark_consumer.batch.figures import (
     KEPT,
     BatchFigures,
     BatchLog,

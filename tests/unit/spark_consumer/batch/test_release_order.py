@@ -13,7 +13,7 @@ from tidegate.schemas.errors import SchemaError, SchemaNotFound, UnreachableErro
 from tidegate.schemas.wire_format import frame_prefix
 from tidegate.spark_consumer.batch import spark_rows
 from tidegate.spark_consumer.batch.bad_records import SchemaIds
-from tidegate.spark_consumer.batch.batch_stats import CollectedBatch
+from tidegate.spark_consumer.batch.change_counts import CollectedBatch
 from tidegate.spark_consumer.batch.progress_rows import ROWS_TAKEN_WHOLE_MAX
 from tidegate.spark_consumer.batch.release_order import SLICES_MAX, cuts_of, edges_of
 from tidegate.spark_consumer.batch.rows import source_options

@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.unit.spark_consumer.batch.test_batch_figures import figures
+from tests.unit.spark_consumer.batch.test_figures import figures
 from tests.unit.spark_consumer.disk_folder import DiskFolder
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.spark_consumer.batch.batch_figures import RecentFigures
+from tidegate.spark_consumer.batch.figures import RecentFigures
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.file_names import QUERY_FILE, state_file
 from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced

@@ -1,0 +1,1 @@
+"""The audit of an output on a Spark session: rows and markers as frames, and their comparison."""
