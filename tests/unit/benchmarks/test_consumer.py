@@ -14,7 +14,7 @@ def test_rows_of_a_key_range_are_one_transaction_of_one_time(rows, ranges):
     records = list(feed.backfilled(rows, us=7))
     for one in records[:100]:
         assert (one.key, one.value) == feed.topic.framed(one.change)
-    found = [one.change for one in records]
+    found = [record.change for record in records]
     first = min(one.key["id"] for one in found)
     assert sorted(one.key["id"] - first for one in found) == list(range(rows))
     assert {(one.us, one.mod) for one in found} == {(7, "INSERT")}
@@ -25,10 +25,12 @@ def test_rows_of_a_key_range_are_one_transaction_of_one_time(rows, ranges):
     assert set(of_range) == {f"spanner-backfill-{number}" for number in range(ranges)}
     for number in range(ranges):
         changes = of_range[f"spanner-backfill-{number}"]
-        records = {one.sequence for one in changes}
-        assert {one.records for one in changes} == {len(records)}
+        records = {change.sequence for change in changes}
+        assert {change.records for change in changes} == {len(records)}
         assert records == set(range(-(-len(changes) // 20)))
-        keys = [one.key["id"] - first for one in sorted(changes, key=lambda one: one.order_key)]
+        keys = [
+            change.key["id"] - first for change in sorted(changes, key=lambda one: one.order_key)
+        ]
         assert keys == list(range(number * 10_000, number * 10_000 + len(changes)))
 
 

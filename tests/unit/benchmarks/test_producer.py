@@ -25,8 +25,10 @@ from tidegate.schemas.errors import InvariantViolation
 
 
 def missed(name, figure, *rounds, is_accelerated=True):
-    found = program.summary(name, {"this": [{figure: one} for one in rounds]})
-    return misses([found], is_accelerated=is_accelerated)
+    summary = program.summary(
+        name, {"this": [{figure: figure_of_round} for figure_of_round in rounds]}
+    )
+    return misses([summary], is_accelerated=is_accelerated)
 
 
 @pytest.mark.parametrize("aim", AIMS, ids=lambda aim: f"{aim.name} {aim.figure}")
@@ -52,8 +54,8 @@ def test_each_aim_is_met_and_missed_and_of_a_measurement_that_exists(aim):
     ],
 )
 def test_of_cpu_time_the_median_counts_and_else_the_worst_round(name, figure, rounds, line):
-    found = missed(name, figure, *rounds)
-    assert [one.startswith(f"{name}: {figure} is {line}, and the aim") for one in found] == [
+    missed_aims = missed(name, figure, *rounds)
+    assert [aim.startswith(f"{name}: {figure} is {line}, and the aim") for aim in missed_aims] == [
         True
     ] * bool(line)
 
@@ -90,9 +92,9 @@ def test_another_checkout_is_measured_in_turn_and_a_round_that_fails_costs_nothi
             ["--only", broken, whole, "--rounds", "3", "--json", "--baseline", str(tmp_path)]
         )
     printed = capsys.readouterr()
-    found = json.loads(printed.out)["measured"]
+    measured_cases = json.loads(printed.out)["measured"]
     for checkout in ("this", "baseline"):
-        medians = {one["name"]: one[checkout]["cpu_us"]["median"] for one in found}
+        medians = {case["name"]: case[checkout]["cpu_us"]["median"] for case in measured_cases}
         assert medians == {broken: 1.0, whole: 2.0}
     assert printed.err.count(f"{broken}: the workers are not publishing") == 8
     assert order == [False, True, True, False, False, True]
@@ -121,7 +123,7 @@ def test_each_stream_partition_has_a_heartbeat_each_second(monkeypatch):
         assert len(fleet.commits) == pytest.approx(12, abs=2)
         fleet.rest()
         commits = fleet.move(fleet.tokens[:7], lambda _token: fleet.heartbeat())
-    assert sum(sum(one.moved.values()) for one in commits) == 7
+    assert sum(sum(commit.moved.values()) for commit in commits) == 7
 
 
 def test_the_formula_and_the_bound_are_those_of_the_documentation(monkeypatch):
@@ -130,18 +132,18 @@ def test_the_formula_and_the_bound_are_those_of_the_documentation(monkeypatch):
     assert formula(10_000) == pytest.approx((64 + 32 / 60 + 6.25, 200 * (64 + 32 / 60) + 600_000))
     assert formula(50_000).messages_per_s == pytest.approx(2 * (64 + 16 / 60) + 16 / 60 + 31.25)
     assert (bound_bytes(0), bound_bytes(10)) == (4_096, 6_096)
-    found = SCALE["scale, 10 stream partitions"]()
-    assert found["messages_of_formula"] <= 1.1
-    assert found["bytes_of_formula"] <= 1.1
+    figures = SCALE["scale, 10 stream partitions"]()
+    assert figures["messages_of_formula"] <= 1.1
+    assert figures["bytes_of_formula"] <= 1.1
     monkeypatch.setattr(scale, "_MANY", 100)
-    found = scale._moves(30)
-    assert 0 < found["heartbeats_of_bound"] <= found["changes_of_bound"] <= 1
+    figures = scale._moves(30)
+    assert 0 < figures["heartbeats_of_bound"] <= figures["changes_of_bound"] <= 1
 
 
 def test_an_own_record_is_passed_over_and_events_are_handled(monkeypatch):
     monkeypatch.setattr(scale, "_ECHO_ROUNDS", 1)
-    found = SCALE["echo"]()
-    assert 0 < found["skip_us"] < found["decode_us"]
+    figures = SCALE["echo"]()
+    assert 0 < figures["skip_us"] < figures["decode_us"]
     monkeypatch.setattr(scale, "_MANY", 100)
     monkeypatch.setattr(scale, "_HANDLE_ROUNDS", 1)
     assert SCALE["scale, handle"]()["many_of_few"] > 0
@@ -149,10 +151,10 @@ def test_an_own_record_is_passed_over_and_events_are_handled(monkeypatch):
 
 @pytest.mark.parametrize("name", MEMORY)
 def test_readers_hold_what_fits_beside_the_copies_of_one_message(name):
-    found = measure_memory(name, readers=20, settle_s=2.0)
-    assert 0 < found["base_mib"]
-    assert 0 < found["above_base_mib"]
-    assert 28 < found["taken_mib"] <= 36  # one of 4 MB takes 32 until it is decoded
+    figures = measure_memory(name, readers=20, settle_s=2.0)
+    assert 0 < figures["base_mib"]
+    assert 0 < figures["above_base_mib"]
+    assert 28 < figures["taken_mib"] <= 36  # one of 4 MB takes 32 until it is decoded
 
 
 @pytest.mark.parametrize(
@@ -168,16 +170,16 @@ def test_a_worker_that_has_stopped_ends_its_benchmark(error, kind):
 
 def test_files_are_datastreams_and_a_worker_publishes_all_of_them(tmp_path):
     write_objects(tmp_path, 4_800)
-    names = [one.name for one in sorted(tmp_path.iterdir())]
+    names = [path.name for path in sorted(tmp_path.iterdir())]
     assert names == [f"bank_Accounts{number}" for number in range(4)]
     assert len(list(tmp_path.rglob("*/*/*/*/*/*.avro"))) == 8
     at = datetime(2024, 2, 28, 23, 50, tzinfo=UTC)
     data = file_bytes("Accounts", (event_of("Accounts", n, at) for n in range(3)))
     events = list(EventFile("file", BytesIO(data)).each())
-    assert [len(one.payload) for one in events] == [8] * 3
-    found = measured(400)
-    assert found["cpu_us"] > 0
-    assert found["most_mib"] > 10
+    assert [len(event.payload) for event in events] == [8] * 3
+    figures = measured(400)
+    assert figures["cpu_us"] > 0
+    assert figures["most_mib"] > 10
 
 
 def test_what_is_held_grows_with_objects_and_with_both_limits():

@@ -63,25 +63,25 @@ def test_the_catalogue_has_the_stream_and_its_query_the_stream_partitions(channe
     assert described.exists
     assert (described.tables, described.faults()) == ((TABLE,), [])
     query = query_of(channels, "", START_NS)
-    ((found,),) = [response.decode()[0] for response in received(query, tasks)]
-    assert isinstance(found, ChildPartitionsRecord)
-    assert [child.token for child in found.children] == [TOKEN]
+    ((children,),) = [response.decode()[0] for response in received(query, tasks)]
+    assert isinstance(children, ChildPartitionsRecord)
+    assert [child.token for child in children.children] == [TOKEN]
 
 
 def test_what_is_released_comes_in_order_and_then_heartbeats(source, channels, tasks):
-    found = begun(channels, TOKEN, tasks)
+    items = begun(channels, TOKEN, tasks)
     assert [source.ask("release", 0.5), source.ask("release", 0.5)] == ["1", "1"]
-    records = [next(found) for _ in range(20)]
+    records = [next(items) for _ in range(20)]
     times = [record.commit_timestamp_ns for record in records]
     assert sum(len(record.mods) for record in records) == 100
     assert times == sorted(set(times))
-    assert next(found) == HeartbeatRecord(times[-1])
+    assert next(items) == HeartbeatRecord(times[-1])
 
 
 def test_a_stream_partition_splits(source, channels, tasks):
-    found = begun(channels, TOKEN, tasks)
+    items = begun(channels, TOKEN, tasks)
     source.ask("split")
-    (children,) = [one for one in found if not isinstance(one, HeartbeatRecord)]
+    (children,) = [item for item in items if not isinstance(item, HeartbeatRecord)]
     (child,) = children.children
     change = next(begun(channels, child.token, tasks))
     assert child.parents == (TOKEN,)
@@ -98,10 +98,10 @@ def test_a_query_that_begins_again_has_what_was_released_from_its_start_on(
     released = 100 // case.mods // 2
     times = [next(first).commit_timestamp_ns for _ in range(released)]
     again = begun(channels, TOKEN, tasks, start_ns=times[-1])
-    repeated = [one for one in found_until(again, 1) if isinstance(one, DataChangeRecord)]
+    repeated = [item for item in found_until(again, 1) if isinstance(item, DataChangeRecord)]
     source.ask("release", 0.5)
-    new = [one.commit_timestamp_ns for one in found_until(again, released + case.rows - 1)
-           if isinstance(one, DataChangeRecord)]  # fmt: skip
+    new = [record.commit_timestamp_ns for record in found_until(again, released + case.rows - 1)
+           if isinstance(record, DataChangeRecord)]  # fmt: skip
     # A message of several rows comes whole.
     assert times[-case.rows] <= repeated[0].commit_timestamp_ns <= times[-1]
     assert new[-1] == times[-1] + (times[1] - times[0]) * released
@@ -109,17 +109,17 @@ def test_a_query_that_begins_again_has_what_was_released_from_its_start_on(
 
 @pytest.mark.parametrize("fault", Fault)
 def test_every_nth_change_is_of_a_key_that_cannot_be_published(source, channels, tasks, fault):
-    found = begun(channels, TOKEN, tasks)
+    items = begun(channels, TOKEN, tasks)
     source.ask("pace", 5_000, 0.05, 2, fault)
-    records = [one for one in found_until(found, 250) if isinstance(one, DataChangeRecord)]
+    records = [item for item in found_until(items, 250) if isinstance(item, DataChangeRecord)]
     poison = records[::2]
-    assert [int(one.mods[0].keys["Id"]) for one in poison] == [
+    assert [int(record.mods[0].keys["Id"]) for record in poison] == [
         *range(-1, -101, -1), *range(-1, -26, -1),
     ]  # fmt: skip
-    assert [has_fault(one, fault) for one in poison] == [True] * 100 + [False] * 25
+    assert [has_fault(record, fault) for record in poison] == [True] * 100 + [False] * 25
     others = records[1::2]
-    assert all(int(one.mods[0].keys["Id"]) > 0 for one in others)
-    assert not any(has_fault(one, fault) for one in others)
+    assert all(int(record.mods[0].keys["Id"]) > 0 for record in others)
+    assert not any(has_fault(record, fault) for record in others)
 
 
 def has_fault(record, fault):
@@ -165,14 +165,16 @@ def test_the_ranges_that_keys_are_cut_into_have_each_row_once():
     for message in table_responses(request(["Id"]), ROWS):
         keys.decode(message)
     keys.end()
-    found = []
-    for one in read_partitions([(TABLE.name, ranges)]):
-        rows = RowsDecoder(one, TABLE.columns, read_ns=1_000)
-        for message in table_responses(request(NAMES, one.after, one.through), ROWS):
-            found += [mod for record in rows.decode(message) for mod in record.mods]
+    mods = []
+    for read_partition in read_partitions([(TABLE.name, ranges)]):
+        rows = RowsDecoder(read_partition, TABLE.columns, read_ns=1_000)
+        for message in table_responses(
+            request(NAMES, read_partition.after, read_partition.through), ROWS
+        ):
+            mods += [mod for record in rows.decode(message) for mod in record.mods]
         rows.end()
-    assert [mod.keys["Id"] for mod in found] == [key_text(number) for number in range(ROWS)]
-    assert all(mod.new_values.keys() == set(NAMES) - {"Id"} for mod in found)
-    assert len({mod.new_values["Updated"] for mod in found}) == 16
+    assert [mod.keys["Id"] for mod in mods] == [key_text(number) for number in range(ROWS)]
+    assert all(mod.new_values.keys() == set(NAMES) - {"Id"} for mod in mods)
+    assert len({mod.new_values["Updated"] for mod in mods}) == 16
     with pytest.raises(ValueError, match="the first column of a read is Owner"):
         next(table_responses(request(["Owner", "Id"]), 1))

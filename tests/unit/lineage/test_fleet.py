@@ -141,18 +141,21 @@ def test_every_open_stream_partition_is_named_with_what_holds_it(fleet):
     fleet.beat(0, token("open", 30), stopped, waiting)
     fleet.beat(1, token("other", 25), worker="v")
 
-    found = fleet.status()
-    names = [(one.token, one.slot, one.worker, one.condition.name) for one in found.partitions]
+    status = fleet.status()
+    names = [
+        (partition.token, partition.slot, partition.worker, partition.condition.name)
+        for partition in status.partitions
+    ]
     assert names == [
         ("stopped", 0, "w", "STOPPED"),
         ("other", 1, "v", "OPEN"),
         ("open", 0, "w", "OPEN"),
         ("waiting", 0, "w", "WAITING"),
     ]
-    reasons = [(one.error, one.reason) for one in found.partitions[:2]]
+    reasons = [(partition.error, partition.reason) for partition in status.partitions[:2]]
     assert reasons == [("QueryError", "refused"), (None, None)]
-    assert [(one.open, one.watermark_us) for one in found.slots] == [(3, 20), (1, 25)]
-    assert (found.watermark_us, found.has_ended) == (20, False)
+    assert [(slot.open, slot.watermark_us) for slot in status.slots] == [(3, 20), (1, 25)]
+    assert (status.watermark_us, status.has_ended) == (20, False)
 
 
 def test_accepted_gaps_are_listed_and_a_stop_has_the_minute_in_which_it_was_first_said(fleet):
@@ -163,7 +166,9 @@ def test_accepted_gaps_are_listed_and_a_stop_has_the_minute_in_which_it_was_firs
     fleet.add(0, SlotChanges(0, 2, 1, 9, -1, (), SlowestToken("a", 20), 2, (stopped,)))
 
     def since():
-        return {one.token: one.stopped_since_us for one in fleet.status().partitions}
+        return {
+            partition.token: partition.stopped_since_us for partition in fleet.status().partitions
+        }
 
     assert since() == {"a": 7 * 60_000_000, "b": 9 * 60_000_000}
     gap = PartitionGap("a", 21, 40, "ops", 8)
@@ -186,23 +191,23 @@ def test_a_slot_is_paused_once_an_owner_has_said_so_of_the_last_control(fleet):
         (replace(pause, number=3), ([False, False], True, False)),
     ):
         fleet.add(0, body)
-        found = fleet.status()
-        paused = [slot.is_paused for slot in found.slots]
-        assert (paused, found.is_to_pause, found.is_paused) == expected
+        status = fleet.status()
+        paused = [slot.is_paused for slot in status.slots]
+        assert (paused, status.is_to_pause, status.is_paused) == expected
 
 
 def test_the_watermark_is_unknown_before_each_slot_has_a_heartbeat(fleet):
     fleet.beat(0, token("a", 9))
-    found = fleet.status()
-    assert (found.watermark_us, found.slots[1].version) == (None, 0)
+    status = fleet.status()
+    assert (status.watermark_us, status.slots[1].version) == (None, 0)
 
 
 @pytest.mark.parametrize(("end_ns", "expected"), [(70_000, (70, True)), (None, (None, False))])
 def test_without_a_stream_partition_a_bounded_stream_has_ended(fleet, end_ns, expected):
     fleet.beat(0)
     fleet.beat(1)
-    found = fleet.status(end_ns)
-    assert (found.watermark_us, found.has_ended) == expected
+    status = fleet.status(end_ns)
+    assert (status.watermark_us, status.has_ended) == expected
     # What was announced since the heartbeat counts.
     fleet.add(1, announced("c", 50))
     assert fleet.status(end_ns).watermark_us == 49
@@ -327,7 +332,7 @@ def history_of(bodies, *, epoch="e"):
 )
 def test_as_many_generations_are_shown_as_asked_for(generations, names, left_out):
     found = graph(generations)
-    assert "".join(one.token for one in found.partitions) == names
+    assert "".join(partition.token for partition in found.partitions) == names
     assert found.left_out == left_out
 
 

@@ -235,7 +235,9 @@ def test_a_table_may_have_a_key_and_a_backfill(tmp_path):
 
 def test_servers_of_mysql_may_follow_one_another():
     servers = [SERVER.upper(), SERVER.replace("3e", "4f"), f"{SERVER}:101"]
-    assert of_files({**FILES, "servers": servers}).files.servers == [one.lower() for one in servers]
+    assert of_files({**FILES, "servers": servers}).files.servers == [
+        server.lower() for server in servers
+    ]
 
 
 @pytest.mark.parametrize(

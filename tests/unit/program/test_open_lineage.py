@@ -305,7 +305,7 @@ def test_events_go_to_a_file_by_the_clients_own_configuration(configured, tmp_pa
     with reported(ON, program="tidegate-producer") as lineage:
         work(lineage)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [one["eventType"] for one in lines] == ["START", "RUNNING", "COMPLETE"]
+    assert [line["eventType"] for line in lines] == ["START", "RUNNING", "COMPLETE"]
 
 
 @needs_client

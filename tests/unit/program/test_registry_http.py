@@ -154,7 +154,7 @@ def test_what_is_registered_is_fetched_once_and_the_level_is_set(registry, serve
 
 def test_a_schema_whose_subject_was_deleted_is_registered_again(registry, server):
     def schemas():
-        return [one.schema for one in registry.versions("a-value")]
+        return [version.schema for version in registry.versions("a-value")]
 
     registry.register("a-value", STRING)
     assert schemas() == [STRING]
@@ -184,7 +184,7 @@ def test_a_schema_of_another_program_is_a_version_and_not_an_outage(registry, se
     server.ids = {text: number for number, text in enumerate(texts, 1)}
     server.versions["a-value"] = dict.fromkeys(texts)
     found = [{}, {"type": "string"}, {"type": ["null", "long"]}]
-    assert [one.schema for one in registry.versions("a-value")] == found
+    assert [version.schema for version in registry.versions("a-value")] == found
     assert registry.schema(2) == found[1]
     with pytest.raises(SchemaNotFound, match="schema_id=1"):
         registry.schema(1)

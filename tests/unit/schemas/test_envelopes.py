@@ -73,15 +73,15 @@ def test_the_row_of_each_envelope_is_found_narrowed_and_replaced(envelope):
 
 
 def test_a_row_stands_before_the_fields_of_the_change():
-    found = flat("new_values", "source", excludes=("exclude_delete",))
-    assert is_flat(found)
+    flat_schema = flat("new_values", "source", excludes=("exclude_delete",))
+    assert is_flat(flat_schema)
     assert not is_flat(value_schema("p.t", table("__op")))
-    names = [field["name"] for field in fastavro.parse_schema(found)["fields"]]
+    names = [field["name"] for field in fastavro.parse_schema(flat_schema)["fields"]]
     own = [field["name"] for field in FLAT_FIELDS]
     assert names == ["id", "new_values", "source", *own]
     assert reserved_names(own) == own
-    assert excludes([found]) == ("exclude_delete",)
-    assert list(row_fields(found)) == ["id", "new_values", "source"]
+    assert excludes([flat_schema]) == ("exclude_delete",)
+    assert list(row_fields(flat_schema)) == ["id", "new_values", "source"]
     assert without(flat("a", "b"), {"a"})["fields"][3:] == list(FLAT_FIELDS)
 
 
@@ -115,7 +115,7 @@ def plain(avro):
     """The same of a type of ours."""
     match avro:
         case list():
-            kinds = [plain(one) for one in avro if one != "null"]
+            kinds = [plain(branch) for branch in avro if branch != "null"]
             return ["null", *kinds]
         case {"type": "record"}:
             return {field["name"]: plain(field["type"]) for field in avro["fields"]}
@@ -198,7 +198,7 @@ def test_every_documented_field_is_there_with_its_type():
     fields = {field["name"]: field["type"] for field in schema("a", "b")["fields"]}
     assert list(fields) == IN_FILES
     assert {name: fields[name] for name in DOCUMENTED} == DOCUMENTED
-    metadata = {one["name"]: one["type"] for one in fields["source_metadata"]["fields"]}
+    metadata = {field["name"]: field["type"] for field in fields["source_metadata"]["fields"]}
     of_postgresql = {"schema": "string", "table": "string", "is_deleted": "boolean",
                      "change_type": "string", "tx_id": "string",
                      "primary_keys": {"type": "array", "items": "string"}}  # fmt: skip
@@ -213,8 +213,8 @@ def test_the_fields_are_those_of_files_that_datastream_wrote():
     ours = {field["name"]: field["type"] for field in schema("a")["fields"]}
     for file in FILES:
         with file.open("rb") as opened:
-            found = json.loads(fastavro.reader(opened).metadata["avro.schema"])
-        theirs = {field["name"]: field["type"] for field in found["fields"]}
+            file_schema = json.loads(fastavro.reader(opened).metadata["avro.schema"])
+        theirs = {field["name"]: field["type"] for field in file_schema["fields"]}
         assert list(theirs) == list(ours)
         same = [name for name in theirs if name not in {"source_metadata", "payload"}]
         assert {n: theirs[n] for n in same} == {n: ours[n] for n in same}
@@ -247,7 +247,10 @@ def test_columns_have_unified_types(column_type, avro):
 
 
 def test_the_key_of_a_schema_changes_with_its_payload_alone():
-    keys = {payload_key(row_fields(one).values()) for one in (schema("a"), schema("a"))}
+    keys = {
+        payload_key(row_fields(value_schema).values())
+        for value_schema in (schema("a"), schema("a"))
+    }
     assert {len(key) for key in keys} == {40}
     assert len(keys) == 1
     other = {payload_key(row_fields(schema("a", kind=kind)).values()) for kind in ("INT64", "BOOL")}
@@ -313,7 +316,7 @@ def test_sort_keys_sort_as_places_do():
         facts(n, commit_timestamp=at, server_transaction_id=tx, record_sequence=seq)["sort_keys"]
         for at, tx, seq, n in places
     ]
-    assert all(one < other for one, other in pairwise(keys))
+    assert all(sort_key < other for sort_key, other in pairwise(keys))
 
 
 @pytest.mark.parametrize(

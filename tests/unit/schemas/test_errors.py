@@ -24,9 +24,9 @@ from tidegate.schemas.registry import InMemorySchemaRegistry, RegisteredSchema, 
 # Packages with errors of the tree that need no extra to be imported.
 for package in ("schemas", "producer", "spark_consumer"):
     importlib.import_module(f"tidegate.{package}")
-for found in pkgutil.walk_packages(tidegate.__path__, "tidegate."):
-    if found.name.endswith(".errors"):
-        importlib.import_module(found.name)
+for module in pkgutil.walk_packages(tidegate.__path__, "tidegate."):
+    if module.name.endswith(".errors"):
+        importlib.import_module(module.name)
 
 
 def tree(kind=TidegateError):

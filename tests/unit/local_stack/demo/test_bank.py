@@ -180,9 +180,9 @@ def test_money_only_moves_and_each_transfer_is_one_transaction(
     ledger = cut[LEDGER]
     assert dict(zip(ledger["TransferId"], ledger["CommittedAt"], strict=True)) == committed
     transfers = [transaction for transaction in log if transaction.tag]
-    assert {one.tag for one in transfers} == {f"transfer-{n}" for n in range(TRANSFERS)}
-    assert all(len(one.changes) == 3 for one in transfers)
-    across = [one for one in transfers if len(one.stream_partition_tokens) > 1]
+    assert {transfer.tag for transfer in transfers} == {f"transfer-{n}" for n in range(TRANSFERS)}
+    assert all(len(transfer.changes) == 3 for transfer in transfers)
+    across = [transfer for transfer in transfers if len(transfer.stream_partition_tokens) > 1]
     assert len(across) > TRANSFERS / 2
 
     tickets = Tickets(Pace(transfers=10))

@@ -113,9 +113,9 @@ def test_a_file_has_the_events_under_the_sources_schema(source: str):
 
 def test_names_are_those_of_the_source():
     names = {
-        source: (one.object_name, one.topic_name)
+        source: (forms.object_name, forms.topic_name)
         for source in SOURCES
-        for one in [named(source, database="bank", table="ledger")]
+        for forms in [named(source, database="bank", table="ledger")]
     }
     assert names == {
         "mysql": ("bank_ledger", "bank.ledger"),
@@ -137,10 +137,10 @@ def test_an_event_can_have_the_fields_that_the_page_has(key_fields: dict[str, li
     ]
     schema = event_schema(source, table.object_name, FIELDS["ledger"], has_primary_keys=False)
     read = list(fastavro.reader(io.BytesIO(avro_bytes(schema, made))))
-    assert [one["read_method"] for one in read] == ["other", "another"]
-    for one in read:
-        assert "primary_keys" not in one["source_metadata"]
-        assert one["source_metadata"].get("replication_index") == key_fields.get(
+    assert [event["read_method"] for event in read] == ["other", "another"]
+    for event in read:
+        assert "primary_keys" not in event["source_metadata"]
+        assert event["source_metadata"].get("replication_index") == key_fields.get(
             "replication_index"
         )
 
@@ -154,7 +154,7 @@ def test_positions_of_mysql_grow_within_a_log_and_over_logs():
         )["source_metadata"]
         for number in range(6)
     ]  # fmt: skip
-    assert [(one["log_file"], one["log_position"]) for one in made] == [
+    assert [(position["log_file"], position["log_position"]) for position in made] == [
         ("mysql-bin.999999", 900), ("mysql-bin.999999", 1_100), ("mysql-bin.999999", 1_300),
         ("mysql-bin.999999", 1_500), ("mysql-bin.1000000", 900), ("mysql-bin.1000000", 1_100),
     ]  # fmt: skip
@@ -162,28 +162,28 @@ def test_positions_of_mysql_grow_within_a_log_and_over_logs():
 
 def run(seed: int, *, events: int = 400) -> list[tuple[float, DeliveredFile[int]]]:
     delivery: Delivery[int] = Delivery(seed, hold_s=20.0)
-    found, now_s = [], 600.0
+    files, now_s = [], 600.0
     for number in range(events):
         delivery.add("ab"[number % 2], number, now_s=now_s)
         now_s += 0.25
         if number % 4 == 3:
-            found += [(now_s, one) for one in delivery.files(now_s=now_s)]
+            files += [(now_s, file) for file in delivery.files(now_s=now_s)]
     while not delivery.is_empty:
         now_s += 1
-        found += [(now_s, one) for one in delivery.files(now_s=now_s)]
-    return found
+        files += [(now_s, file) for file in delivery.files(now_s=now_s)]
+    return files
 
 
 def test_every_event_comes_some_twice_late_and_out_of_order():
     files = run(3)
-    counts = Counter(event for _, one in files for event in one.events)
+    counts = Counter(event for _, file in files for event in file.events)
     assert set(counts) == set(range(400))
     assert max(counts.values()) > 1
-    assert {event % 2 for _, one in files for event in one.events if one.folder == "a"} == {0}
-    in_order = [event for _, one in files for event in one.events]
+    assert {event % 2 for _, file in files for event in file.events if file.folder == "a"} == {0}
+    in_order = [event for _, file in files for event in file.events]
     assert in_order != sorted(in_order)
     # A change every quarter of a second from second 600 on; late ones are in their minute's folder.
-    late = [one for at_s, one in files if max(one.events) / 4 + 600 + 20 < at_s]
+    late = [file for at_s, file in files if max(file.events) / 4 + 600 + 20 < at_s]
     assert late
     assert all(
         one.minute in {int(600 + event / 4) // 60, int(600 + event / 4 + 11) // 60}
@@ -201,8 +201,8 @@ def test_the_next_files_are_held_back_if_asked_for():
         for number in range(1, 9):
             delivery.add("a", number, now_s=100.0)
         delivery.files(now_s=101.0)
-        early = [event for one in delivery.files(now_s=120.9) for event in one.events]
-        late = [event for one in delivery.files(now_s=140.0) for event in one.events]
+        early = [event for file in delivery.files(now_s=120.9) for event in file.events]
+        late = [event for file in delivery.files(now_s=140.0) for event in file.events]
         assert len(set(early) - {0}) < 8, "copies, at most"
         assert set(range(1, 9)) <= set(late)
 
@@ -252,11 +252,11 @@ def write_all(made: FilesWriter, clock: Clock) -> None:
 
 
 def events_in(location: Path) -> list[Any]:
-    found = []
+    events = []
     for path in sorted(location.rglob("*.avro")):
         with path.open("rb") as stream:
-            found += EventFile(str(path), stream).each()
-    return found
+            events += EventFile(str(path), stream).each()
+    return events
 
 
 @pytest.mark.parametrize("source", FilesOf)
@@ -266,12 +266,12 @@ def test_sorted_by_the_documented_order_files_have_the_sources_history(
     made = make(tmp_path, source=source)
     write_all(made, clock)
     read = events_in(made.location)
-    changes = {one.uuid: one for one in read if one.read_method.kind is ReadKind.CDC}
-    by_key = sorted(changes.values(), key=lambda one: one.order_key)
+    changes = {event.uuid: event for event in read if event.read_method.kind is ReadKind.CDC}
+    by_key = sorted(changes.values(), key=lambda event: event.order_key)
 
-    assert {one.uuid for one in read} == set(made.events)
-    assert [made.events[one.uuid].number for one in by_key] == list(range(360))
-    assert len({one.order_key for one in by_key}) == 360
+    assert {event.uuid for event in read} == set(made.events)
+    assert [made.events[event.uuid].number for event in by_key] == list(range(360))
+    assert len({event.order_key for event in by_key}) == 360
     assert made.copies == len(read) - len(made.events) > 0
     assert made.event_counts["changes"] == 360
     rows = made.event_counts["rows"]
@@ -288,7 +288,9 @@ def test_events_lead_to_the_final_tables_and_those_of_late_files_are_late(
     made = make(tmp_path)
     write_all(made, clock)
     tables: dict[str, dict[Any, Any]] = {"bank.accounts": {}, "bank.ledger": {}}
-    ordered = sorted(made.events.values(), key=lambda one: -1 if one.number is None else one.number)
+    ordered = sorted(
+        made.events.values(), key=lambda event: -1 if event.number is None else event.number
+    )
     for event in ordered:
         if event.is_deleted:
             tables[event.table].pop(event.key)
@@ -312,7 +314,7 @@ def test_it_waits_at_the_pause_and_before_the_last_transfer(tmp_path: Path, cloc
     assert made.done == 119
     made.finish()
     clock.steps(made, lambda: made.has_finished)
-    last = max(made.events.values(), key=lambda one: one.number or 0)
+    last = max(made.events.values(), key=lambda event: event.number or 0)
     assert last.source_us == made.last_source_us
     assert last.is_in_time
 

@@ -98,7 +98,7 @@ def test_workers_are_named_by_number_and_the_consumer_waits_for_the_progress_top
     answers[:0] = [{}, {"other": 1}]
     pipeline.start_consumer()
     assert answers == [{"bank-progress": 1}]
-    assert all(one.process.is_running for one in (*pipeline.workers, pipeline.consumer))
+    assert all(program.process.is_running for program in (*pipeline.workers, pipeline.consumer))
 
 
 def test_a_program_that_ends_by_itself_ends_the_wait_with_its_log(tmp_path: Path):
@@ -181,10 +181,10 @@ def test_stopping_names_the_program_with_a_failed_exit(
     (worker,) = pipeline.workers
     log = worker.spec.log
     pipeline.wait(lambda: log.exists() and log.stat().st_size > 0, what="a line", deadline_s=30)
-    found = pipeline.stop()
+    failures = pipeline.stop()
     assert worker.process.exit_code == exit_code
     text = f"w1 was stopped and ended with exit code {exit_code}"
-    assert [text in one for one in found] == [True] * faults
+    assert [text in failure for failure in failures] == [True] * faults
     assert pipeline.stop() == []
 
 
@@ -308,7 +308,7 @@ def test_everything_planned_is_done(conducted: Conducted, cut: int, refusals: in
     made = conducted.conductor
     assert conducted.control.story == ["split", "merge", "split"]
     assert (made.splits, made.merges) == (2, 1)
-    assert [one.worker for one in made.consumer_killer.kills] == ["consumer"]
+    assert [kill.worker for kill in made.consumer_killer.kills] == ["consumer"]
     assert made.worker_killer.kills[0].worker in {"w1", "w2"}
     assert len(conducted.events) == 2
 
@@ -392,8 +392,8 @@ def test_the_victim_is_hit_and_runs_again(victim: Program):
     order: list[str] = []
     done = killer(1, ("fence",)).kill_and_restart(
         victim,
-        before=lambda one: order.append(f"before {one.process.pid}"),
-        after=lambda one: order.append(f"after {one.process.is_running}"),
+        before=lambda program: order.append(f"before {program.process.pid}"),
+        after=lambda program: order.append(f"after {program.process.is_running}"),
     )
     assert order == [f"before {pid}", "after True"]
     assert victim.process.pid != pid
@@ -449,14 +449,14 @@ def test_everything_asked_for_is_planned_in_time(
         "kills_from": 0.75,
     }
     plan = schedule(seed, **asked)
-    shares = [one.at_share for one in plan]
+    shares = [step.at_share for step in plan]
 
-    assert Counter(one.kind for one in plan) == Counter(
+    assert Counter(step.kind for step in plan) == Counter(
         {"split": splits, "merge": merges, "kill-worker": workers, "kill-consumer": consumer}
     )
     assert shares == sorted(shares)
     assert all(0.0 < share < 0.9 for share in shares)
-    assert all(one.at_share > 0.75 for one in plan if one.kind.startswith("kill"))
+    assert all(step.at_share > 0.75 for step in plan if step.kind.startswith("kill"))
     assert plan == schedule(seed, **asked)
 
 
@@ -465,11 +465,11 @@ def test_seeds_differ_merges_never_outrun_splits_and_kills_keep_their_distance()
     for seed in range(50):
         plan = schedule(seed, splits=6, merges=4, kill_workers=0, kill_consumer=2, kills_from=0.75)
         plans.add(tuple(plan))
-        kinds = [one.kind for one in plan]
+        kinds = [step.kind for step in plan]
         ahead = [kinds[:n].count("split") - kinds[:n].count("merge") for n in range(len(kinds))]
         assert min(ahead) >= 0
         assert (kinds.count("split"), kinds.count("merge")) == (6, 4)
-        first, second = (one.at_share for one in plan if one.kind == "kill-consumer")
+        first, second = (step.at_share for step in plan if step.kind == "kill-consumer")
         assert second - first > 0.05
     assert len(plans) == 50
 
@@ -518,8 +518,8 @@ def test_verbs_name_database_and_stream_and_return_the_result(
 ):
     came = {"start_timestamp_us": 5, "parents": ["a"], "children": [{"token": "b"}]}
     with answering(200, came) as (control, asked):
-        found = getattr(control, verb)(*arguments)
-    assert found == (came if path == f"/{verb}" else None)
+        result = getattr(control, verb)(*arguments)
+    assert result == (came if path == f"/{verb}" else None)
     assert asked == [("POST", path, given)]
 
 

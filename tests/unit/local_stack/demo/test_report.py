@@ -156,7 +156,7 @@ def test_each_figure_of_a_backfill_can_be_wrong(figure: str):
 
 
 def test_a_backfill_that_was_asked_for_and_left_out_is_wrong():
-    assert "backfill.rows" in {one.name for one in RIGHT.wrong_figures(BEGAN_WITH)}
+    assert "backfill.rows" in {figure.name for figure in RIGHT.wrong_figures(BEGAN_WITH)}
 
 
 # files_report

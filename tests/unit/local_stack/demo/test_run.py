@@ -426,7 +426,7 @@ def test_a_run_of_files_goes_from_files_to_judge(files_story: list[str], tmp_pat
     ]  # fmt: skip
     assert (report.source, report.seed, report.unclean_stops) == ("Oracle", 9, 1)
     # Nothing was written, and nothing is in Delta.
-    wrong = {one.name for one in report.wrong_figures(FILES_OPTIONS.asked)}
+    wrong = {figure.name for figure in report.wrong_figures(FILES_OPTIONS.asked)}
     assert {"changes", "releases", "mirror_equals_source", "total_is_right"} <= wrong
     assert "w1 ended with exit code 1" in report.examples
     assert shown.shown["transfers"] == "10/10"

@@ -125,11 +125,13 @@ def test_absent_is_not_null_in_an_update_and_is_in_an_insert(
 ):
     update = logged(place(5), "UPDATE", {"N": "2"}, {"N": "1"})
     columns = {"new_columns": new_columns, "old_columns": ("Id", "N")}
-    found = row(place(5), "UPDATE", new_values=new, **columns)
-    assert judged([update], [found]).unlike_source == (0 if right else 1)
+    changelog_row = row(place(5), "UPDATE", new_values=new, **columns)
+    assert judged([update], [changelog_row]).unlike_source == (0 if right else 1)
     insert = logged(place(5), "INSERT", {"N": "2"}, {})
-    found = row(place(5), "INSERT", new_values={"Id": "a", "N": 2, "M": None}, old_values=None)
-    assert judged([insert], [found]).unlike_source == 0
+    changelog_row = row(
+        place(5), "INSERT", new_values={"Id": "a", "N": 2, "M": None}, old_values=None
+    )
+    assert judged([insert], [changelog_row]).unlike_source == 0
 
 
 def test_order_is_by_numbers_and_by_every_part():
@@ -187,9 +189,9 @@ NO_ROWS = {"Id": (), "N": ()}
     ],
 )
 def test_a_difference_is_named(mirror: Any, source: Any, says: str):
-    found = table_difference("t", mirror=mirror, source=source, key=["Id"])
-    assert says in found
-    assert bool(found) == bool(says)
+    difference = table_difference("t", mirror=mirror, source=source, key=["Id"])
+    assert says in difference
+    assert bool(difference) == bool(says)
 
 
 class Bank:
@@ -223,9 +225,14 @@ def compared(*cuts: tuple[int, ...]):
 
 
 def test_mirrors_of_an_older_release_are_compared_with_the_source_at_its_end():
-    found = compared((0, 0), (0, 0), (2, 2))
-    assert (found.releases, found.cuts, found.unlike_source, found.behind_us_most) == (3, 2, 0, 10)
-    assert found.mirror_equals_source
+    figures = compared((0, 0), (0, 0), (2, 2))
+    assert (figures.releases, figures.cuts, figures.unlike_source, figures.behind_us_most) == (
+        3,
+        2,
+        0,
+        10,
+    )
+    assert figures.mirror_equals_source
 
 
 @pytest.mark.parametrize(
@@ -233,9 +240,9 @@ def test_mirrors_of_an_older_release_are_compared_with_the_source_at_its_end():
     [((0, 1), "stand at releases"), ((2, 2), "stand at release 2"), ((1,), "b has no row")],
 )
 def test_mirrors_that_are_no_cut_of_a_release_are_named(cut: tuple[int, ...], says: str):
-    found = compared((0, 0), cut)
-    assert found.unlike_source == 1
-    assert any(says in example for example in found.examples)
+    figures = compared((0, 0), cut)
+    assert figures.unlike_source == 1
+    assert any(says in example for example in figures.examples)
 
 
 def manifest(release: int) -> str:
@@ -276,8 +283,8 @@ def test_a_mirror_is_read_as_it_was_at_a_version(tmp_path: Path):
     more = str(mirrors / "more")
     write_deltalake(more, pa.table({"Id": ["a"]}))
     write_deltalake(more, pa.table({"Id": ["b"], "New": [1]}), mode="append", schema_mode="merge")
-    found = reader.mirror("more")
-    assert dict(zip(found["Id"], found["New"], strict=True)) == {"a": None, "b": 1}
+    mirror = reader.mirror("more")
+    assert dict(zip(mirror["Id"], mirror["New"], strict=True)) == {"a": None, "b": 1}
     # Its files alone do not describe this one.
     rows = pa.table({"Id": ["a"], "Part": [1]})
     write_deltalake(str(mirrors / "parts"), rows, partition_by=["Part"])
@@ -479,9 +486,11 @@ def test_the_log_is_fetched_over_http():
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
-        found = fetch_commit_log(f"127.0.0.1:{server.server_port}", database="a/b", stream="s")
+        transactions_read = fetch_commit_log(
+            f"127.0.0.1:{server.server_port}", database="a/b", stream="s"
+        )
 
-    assert len(found) == 1
+    assert len(transactions_read) == 1
     assert asked == ["/commit-log?database=a%2Fb&stream=s&from=0"]
 
 
@@ -515,24 +524,31 @@ def transactions(*rows: Any) -> Any:
 
 
 def test_each_row_of_the_source_stands_where_the_changelog_has_it_first():
-    (one,) = transactions(row_of_first_rows(2, 1), row_of_first_rows(1, 3), row_of_first_rows(2, 4))
-    assert (one.server_transaction_id, one.tag) == ("spanner-backfill-11", "spanner-backfill")
-    assert one.stream_partition_tokens == {READ[1]}
-    assert [(change.keys["K"], change.place.record_sequence[1]) for change in one.changes] == [
-        (1, 3), (2, 1),
-    ]  # fmt: skip
-    assert [change.new_values for change in one.changes] == [{"A": "a"}, {"A": None}]
-    assert {change.mod_type for change in one.changes} == {"INSERT"}
+    (transaction,) = transactions(
+        row_of_first_rows(2, 1), row_of_first_rows(1, 3), row_of_first_rows(2, 4)
+    )
+    assert (transaction.server_transaction_id, transaction.tag) == (
+        "spanner-backfill-11",
+        "spanner-backfill",
+    )
+    assert transaction.stream_partition_tokens == {READ[1]}
+    places = [(change.keys["K"], change.place.record_sequence[1]) for change in transaction.changes]
+    assert places == [(1, 3), (2, 1)]
+    assert [change.new_values for change in transaction.changes] == [{"A": "a"}, {"A": None}]
+    assert {change.mod_type for change in transaction.changes} == {"INSERT"}
 
 
 def test_a_row_that_the_changelog_lacks_has_a_place_that_none_has():
-    found = transactions(
+    placed = transactions(
         row_of_first_rows(2, 1),
         row_of_first_rows(1, 1, tag="another"),
         row_of_first_rows(1, 1, place=Place(71, "x", (0, 0), 0)),
     )
-    assert [one.server_transaction_id for one in found] == ["", "spanner-backfill-11"]
-    assert found[0].changes[0].place.record_sequence == (-1, -1)
+    assert [transaction.server_transaction_id for transaction in placed] == [
+        "",
+        "spanner-backfill-11",
+    ]
+    assert placed[0].changes[0].place.record_sequence == (-1, -1)
 
 
 def test_tokens_of_a_backfill_are_known_by_their_begin():
@@ -553,8 +569,8 @@ def test_a_source_is_what_the_log_leaves_of_it_at_a_time():
     source = LoggedSource(reversed(log), layout, {"t": TYPES})
     assert (source.tables(), source.primary_key("t")) == (("t",), ("Id",))
     for at_us, row in ((7, ("a", 1, 2)), (5, ("a", 1, None)), (8, ("a", 1, 2)), (4, None)):
-        found = source.read("t", at_us=at_us)
-        assert list(zip(*found.values(), strict=True)) == ([row] if row else [])
+        columns = source.read("t", at_us=at_us)
+        assert list(zip(*columns.values(), strict=True)) == ([row] if row else [])
     assert source.read("t", at_us=None) == {"Id": (), "N": (), "M": ()}
     raw = LoggedSource(log, layout, {}).read("t", at_us=7)
     assert raw == {"Id": ("a",), "N": ("1",), "M": ("2",)}

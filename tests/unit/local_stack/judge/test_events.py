@@ -174,7 +174,7 @@ def test_only_late_events_may_stand_behind_newer_ones(late: str, expected: dict[
     assert wrong(figures) == expected
     if "in_time_out_of_order" in expected:
         text = "in time, but out of order: t: change 0 stands behind change 2"
-        assert any(one.startswith(text) for one in figures.examples)
+        assert any(example.startswith(text) for example in figures.examples)
 
 
 def test_places_ordinals_and_releases_are_judged_as_ever():
@@ -223,11 +223,11 @@ ROWS = [
 
 def rows_of(*uuids: str) -> TableRows:
     return {
-        "id": tuple(MIRROR_EVENTS[one].key for one in uuids),
+        "id": tuple(MIRROR_EVENTS[uuid].key for uuid in uuids),
         "note": uuids,
         "_datastream_uuid": uuids,
         "_datastream_change_type": tuple(
-            "UPDATE-DELETE" if MIRROR_EVENTS[one].is_deleted else "INSERT" for one in uuids
+            "UPDATE-DELETE" if MIRROR_EVENTS[uuid].is_deleted else "INSERT" for uuid in uuids
         ),
     }
 

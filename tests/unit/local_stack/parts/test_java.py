@@ -100,7 +100,7 @@ def test_the_list_of_jars_is_one_of_the_installed_spark(line, monkeypatch, capsy
     assert jars[f"delta-spark_{line.minor}_2.13"] == DELTA
     assert jars["kafka-clients"] == line.kafka_clients
     assert jars.get(f"iceberg-spark-runtime-{line.minor}_2.13", "") == line.iceberg
-    assert not [one for one in jars.values() if "$" in one]
+    assert not [jar for jar in jars.values() if "$" in jar]
 
 
 def test_java_home_comes_before_path_and_path_before_usual_places(tmp_path):

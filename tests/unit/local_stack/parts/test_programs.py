@@ -349,7 +349,7 @@ def test_workers_log_in_and_may_read_another_source(tmp_path: Path):
     assert environ["TIDEGATE_PRODUCER_SOURCE"] == source
     # Names of Spanner are an error beside it.
     names = ("PROJECT", "INSTANCE", "DATABASE", "CHANGE_STREAM")
-    assert [one for one in names if f"TIDEGATE_PRODUCER_{one}" in environ] == []
+    assert [name for name in names if f"TIDEGATE_PRODUCER_{name}" in environ] == []
 
 
 def line(step: str) -> str:

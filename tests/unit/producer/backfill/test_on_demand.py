@@ -98,8 +98,8 @@ class World:
         return stream.query(token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=1_000)
 
     def read(self, token, start_ns=T_NS):
-        found = received(self.query(token, start_ns), self.tasks)
-        return [record for one in found for record in one.decode()[0]]
+        responses = received(self.query(token, start_ns), self.tasks)
+        return [record for response in responses for record in response.decode()[0]]
 
     def read_chunk(self, *chunks, place=CHUNK):
         self.chunks = list(chunks)
@@ -153,30 +153,32 @@ def test_however_often_it_is_read_a_run_begins_at_one_place(tasks, times, cuts, 
 
     def read(from_us):
         start_ns = T_NS + from_us * 1_000
-        kept = [one for one in records if one.timestamp_ns >= start_ns]
+        kept = [record for record in records if record.timestamp_ns >= start_ns]
         bounds = [0, *sorted(cut for cut in cuts if cut < len(kept)), len(kept)]
         world.changes.responses = [kept[a:b] for a, b in itertools.pairwise(bounds)]
         return world.read("p", start_ns)
 
     whole, later = read(0), read(begin)
-    assert [one for one in later if one != START] == [
-        one for one in whole if one != START and one.timestamp_ns >= T_NS + begin * 1_000
+    assert [record for record in later if record != START] == [
+        record
+        for record in whole
+        if record != START and record.timestamp_ns >= T_NS + begin * 1_000
     ]
     assert (START in whole) == (times[-1] > 5)
     assert (START in later) == (times[-1] > 5 >= begin)
     if START in later:
         place = later.index(START)
-        assert all(one.timestamp_ns <= START.start_ns for one in later[:place])
-        assert all(one.timestamp_ns > START.start_ns for one in later[place + 1 :])
+        assert all(record.timestamp_ns <= START.start_ns for record in later[:place])
+        assert all(record.timestamp_ns > START.start_ns for record in later[place + 1 :])
 
 
 def test_a_chunk_is_read_at_the_present_time_once_it_is_due(world):
     place = RunWait(7, "t", 2, ("k",), due_ns=T_NS + 4 * SECOND, where="a > 7")
     *alive, last = world.read(place.token)
     (child,) = last.children
-    assert [type(one) for one in alive] == [HeartbeatRecord] * 3  # once a second
+    assert [type(record) for record in alive] == [HeartbeatRecord] * 3  # once a second
     assert child.start_ns >= place.due_ns
-    assert all(one.timestamp_ns <= child.start_ns for one in alive)
+    assert all(record.timestamp_ns <= child.start_ns for record in alive)
     assert place_of(child.token) == place.chunk(child.start_ns, rows=3)
     assert (child.parents, last.start_ns) == ((place.token,), child.start_ns)
 
@@ -343,13 +345,13 @@ def test_a_run_that_is_cancelled_ends_in_the_middle_of_a_search(world, finds):
     if finds:
         search.found.set()
     world.chunks = [search]
-    query, found = world.query(WITH.token), []
+    query, records_found = world.query(WITH.token), []
     for records in itertools.islice(received(query, world.tasks), 9):
-        found += records.decode()[0]
-        if len(found) == 3:
+        records_found += records.decode()[0]
+        if len(records_found) == 3:
             world.requests.add(replace(REQUEST, state=RunState.CANCELLED))
-    assert found[3:] == [PartitionEndRecord(T_NS + 1_000, "0")]
-    assert set(found[:3]) == {change(T_NS) if finds else HeartbeatRecord(T_NS)}
+    assert records_found[3:] == [PartitionEndRecord(T_NS + 1_000, "0")]
+    assert set(records_found[:3]) == {change(T_NS) if finds else HeartbeatRecord(T_NS)}
     assert search.is_cancelled
 
 
@@ -376,17 +378,17 @@ class Search(Silent):
 
 def read_long(search, tasks, every_s=1.0, **known):
     long = LongRead(search, Answer("alive"), every_s=every_s, sleep=search.sleep, **known)
-    return [one.decode()[0] for one in received(long, tasks)], long
+    return [response.decode()[0] for response in received(long, tasks)], long
 
 
 @pytest.mark.parametrize("sleeps", [0, 3])
 def test_what_is_read_comes_behind_a_sign_of_life_for_each_silent_while(tasks, sleeps):
-    found, long = read_long(Search(Answer("a"), Answer("b"), sleeps=sleeps), tasks)
-    assert found == [["alive"]] * sleeps + [["a"], ["b"]]
+    responses, long = read_long(Search(Answer("a"), Answer("b"), sleeps=sleeps), tasks)
+    assert responses == [["alive"]] * sleeps + [["a"], ["b"]]
     assert long.rest() == ([], ("z",))
     # Only the silence before one answer counts.
-    found, _ = read_long(Search(Answer("a"), sleeps=3, each=True), tasks, SILENT_MAX_S / 4)
-    assert found == [["alive"]] * 3 + [["a"]] + [["alive"]] * 3
+    responses, _ = read_long(Search(Answer("a"), sleeps=3, each=True), tasks, SILENT_MAX_S / 4)
+    assert responses == [["alive"]] * 3 + [["a"]] + [["alive"]] * 3
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def read(tasks):
 
 
 def lineage(records):
-    (found,) = [one for one in records if isinstance(one, ChildPartitionsRecord)]
+    (found,) = [record for record in records if isinstance(record, ChildPartitionsRecord)]
     assert records[-1] is found
     return found
 

@@ -96,7 +96,7 @@ def test_data_boost_reads_a_whole_run():
     (token,) = replace(REQUEST, data_boost=True).start.tokens
     chunk = place_of(place_of(token).chunk(50, rows=10).token)
     followers = [chunk, chunk.next(("b",)).measured(70), chunk.again(due_ns=60)]
-    assert [place_of(one.token).is_boosted for one in followers] == [True] * 3
+    assert [place_of(follower.token).is_boosted for follower in followers] == [True] * 3
     (token,) = REQUEST.start.tokens
     assert not place_of(token).is_boosted
 
@@ -107,7 +107,7 @@ def test_the_condition_holds_for_the_whole_run(wait):
     chunk = place_of(wait.chunk(50, rows=10).token)
     followers = [chunk.next(("b",)), chunk.again(due_ns=60), chunk.failed("why")]
     assert chunk.where == "w"
-    assert [place_of(one.token).where for one in followers] == ["w"] * 3
+    assert [place_of(follower.token).where for follower in followers] == ["w"] * 3
     assert followers[2] == RunWait(3, "t", wait.number + 1, wait.after, where="w", failure="why")
 
 

@@ -306,30 +306,30 @@ AS_JSON = COMMANDS.keys() - {"check", "register", "show", "asyncapi"}
 @pytest.mark.parametrize(
     ("name", "report", "arguments", "code", "asked", "printed"),
     PRINTED,
-    ids=[f"{one[2]} -> {one[3]}" for one in PRINTED],
+    ids=[f"{case[2]} -> {case[3]}" for case in PRINTED],
 )
 def test_a_command_passes_its_flags_on_and_prints_the_result(
     run, answer, name, report, arguments, code, asked, printed
 ):
-    found = answer(*COMMANDS[name], report)
+    asked_with = answer(*COMMANDS[name], report)
     command = [*arguments.split(), *flags()]
     ended, _, output = run(*command)
     assert ended == code
-    assert asked.items() <= found.items()
+    assert asked.items() <= asked_with.items()
     if isinstance(printed, str):
         assert output.startswith(printed)
     else:
-        assert [one for one in printed if isinstance(one, str) and one not in output] == []
-        assert [one for one in printed if isinstance(one, tuple) and one[0] in output] == []
+        assert [text for text in printed if isinstance(text, str) and text not in output] == []
+        assert [text for text in printed if isinstance(text, tuple) and text[0] in output] == []
     if name in AS_JSON and "--format" not in command:
         ended, _, output = run(*command, "--json")
         assert ended == code
-        found = json.loads(output)
+        asked_with = json.loads(output)
         if name == "list":
-            assert found == [asdict(one) for one in report]
+            assert asked_with == [asdict(part) for part in report]
         else:
             whole = lineage_command.as_json(report) if name == "lineage" else report.as_json()
-            assert found == json.loads(whole)
+            assert asked_with == json.loads(whole)
 
 
 GAPS = GapReport(
@@ -357,8 +357,8 @@ def test_a_gap_is_shown_and_accepted_or_not(run, monkeypatch, arguments, said, c
     monkeypatch.setattr(typer, "confirm", lambda _text, *, err: err and said)
     accepted = code == 0 and "--dry-run" not in arguments
     for as_json in (True, False):
-        found, errors, output = run("accept-gap", *flags(), *arguments, *["--json"] * as_json)
-        assert found == code
+        exit_code, errors, output = run("accept-gap", *flags(), *arguments, *["--json"] * as_json)
+        assert exit_code == code
         assert (asked["token"], asked["margin_s"]) == ("" if "--all" in arguments else "t", 600)
         assert asked["accepted_by"] == USER
         assert ("2024-01-03T03:04:05Z" in errors) is (said is not None)
@@ -397,13 +397,16 @@ def test_the_status_is_printed_once_or_again_and_again(run, monkeypatch):
 
     code, _, output = run("status", *flags(), "--json", "--metrics", "a:1", "--metrics", "b:2")
     assert code == 0
-    assert [one["token"] for one in json.loads(output)["partitions"]] == ["slow", "fast"]
+    assert [partition["token"] for partition in json.loads(output)["partitions"]] == [
+        "slow",
+        "fast",
+    ]
 
     code, _, output = run("status", *flags(), "--watch", "2")
     assert (code, "20 changes a second" in output) == (0, True)
     _, _, output = run("status", *flags(), "--watch", "2", "--json")
-    found = [json.loads(line)["changes_a_second"] for line in output.splitlines()]
-    assert found == [None, 20.5]
+    rates = [json.loads(line)["changes_a_second"] for line in output.splitlines()]
+    assert rates == [None, 20.5]
     assert statuses == [
         {"metrics": (), "interval_s": 0.0},
         {"metrics": ["a:1", "b:2"], "interval_s": 0.0},
@@ -423,13 +426,13 @@ def test_objects_of_files_are_listed(run, stream):
     discover = ("discover", "--datastream", str(stream))
     code, _, output = run(*discover)
     assert (code, "shop.orders" in output, "DECIMAL(10,2)" in output) == (0, True, True)
-    found = json.loads(run(*discover, "--json")[2])
-    (only,) = found["objects"]
-    assert (found["kind"], only["key"], sum(only["events"].values())) == ("mysql", ["id"], 23)
+    discovered = json.loads(run(*discover, "--json")[2])
+    (only,) = discovered["objects"]
+    assert (discovered["kind"], only["key"], sum(only["events"].values())) == ("mysql", ["id"], 23)
     for files, read in (("1", 1), ("0", 4)):
-        found = json.loads(run(*discover, "--files", files, "--json")[2])
-        assert found["objects"][0]["files_read"] == read
-        assert ("the newest 1 of each object" in str(found["notes"])) is (files == "1")
+        discovered = json.loads(run(*discover, "--files", files, "--json")[2])
+        assert discovered["objects"][0]["files_read"] == read
+        assert ("the newest 1 of each object" in str(discovered["notes"])) is (files == "1")
 
 
 def test_a_broken_file_is_one_line_with_its_place(run, stream, tmp_path):

@@ -226,7 +226,7 @@ def test_a_stream_that_has_not_begun_is_not_paused_and_has_a_status(place, membe
 
 def test_a_fleet_that_writes_older_records_is_refused():
     for slots, version, refused in (((4, 3), 4, "3"), ((0,), 2, "2"), ((0,), 4, None)):
-        view = SimpleNamespace(slots=[SimpleNamespace(version=one) for one in slots])
+        view = SimpleNamespace(slots=[SimpleNamespace(version=slot) for slot in slots])
         expected = pytest.raises(ConfigError, match=f"version {refused}.*set progress_version to 4")
         with expected if refused else nullcontext():
             command._require_version(SimpleNamespace(view=view, version=version))

@@ -97,9 +97,9 @@ def test_a_graph_has_each_edge_to_a_parent_that_is_shown():
     for part in (f'tooltip="{LONG}"', 'label="b\\"[r]\\nopen since', "    p1 -> p2;"):
         assert part in text
 
-    found = json.loads(as_json(GRAPH))
-    assert (found["left_out"], found["partitions"][2]["token"]) == (7, LONG)
-    assert found["partitions"][0]["condition"] == "finished"
+    graph = json.loads(as_json(GRAPH))
+    assert (graph["left_out"], graph["partitions"][2]["token"]) == (7, LONG)
+    assert graph["partitions"][0]["condition"] == "finished"
 
 
 def test_lineage_reads_the_progress_topic_and_asks_spanner_nothing(place):
@@ -108,9 +108,12 @@ def test_lineage_reads_the_progress_topic_and_asks_spanner_nothing(place):
     announced = PartitionAnnounced(ChildPartition("a", (), 5_000_000), "")
     place.record(ProgressRecord("epoch-1", "w1", announced), slot=slot_of("a", 4))
     for generations in (0, None):
-        found = lineage(config, generations=generations)
-        assert found.stream == config.stream_path
-        assert [(one.token, one.slot, one.condition) for one in found.partitions] == [
+        shown_lineage = lineage(config, generations=generations)
+        assert shown_lineage.stream == config.stream_path
+        assert [
+            (partition.token, partition.slot, partition.condition)
+            for partition in shown_lineage.partitions
+        ] == [
             ("p", slot_of("p", 4), CONDITION.WAITING),  # which `started` names
             ("a", slot_of("a", 4), CONDITION.WAITING),
         ]
@@ -130,12 +133,12 @@ EVENT = dead_letter(
 
 
 def group(**changes):
-    known = {
+    defaults = {
         "reason": "MessageTooLarge", "table": "Users", "file": None, "count": 3, "first": "a",
         "last": "b", "error": "too large", "token": "t", "place": "here", "topic_partition": 0,
         "offset": 4, "remedy": "Raise it",
     }  # fmt: skip
-    return ListedGroup(**{**known, **changes})
+    return ListedGroup(**{**defaults, **changes})
 
 
 def test_what_is_set_aside_is_listed_with_what_to_do(place):
@@ -145,9 +148,9 @@ def test_what_is_set_aside_is_listed_with_what_to_do(place):
     assert dead_letters(place.config()) == DeadLetterReport("bank-dead-letter", 0, (), 0)
 
     place.park(NAMES.dead_letter, PARKED, EVENT, PARKED._replace(reason="KeyParked", error=""))
-    found = dead_letters(place.config(spanner_emulator_host=NOWHERE))
-    assert (found.dead_letter, found.records, found.dropped) == ("bank-dead-letter", 3, 0)
-    after, of_file, first = found.groups
+    listed = dead_letters(place.config(spanner_emulator_host=NOWHERE))
+    assert (listed.dead_letter, listed.records, listed.dropped) == ("bank-dead-letter", 3, 0)
+    after, of_file, first = listed.groups
     assert (first.reason, first.table, first.file, first.count) == (
         "MessageTooLarge", "Users", None, 1,
     )  # fmt: skip
@@ -159,19 +162,19 @@ def test_what_is_set_aside_is_listed_with_what_to_do(place):
     assert (after.reason, after.error, after.offset) == ("KeyParked", "", 2)
     assert first.first == first.last
     assert first.first.startswith("20")
-    assert json.loads(found.as_json())["groups"][2]["topic_partition"] == 0
+    assert json.loads(listed.as_json())["groups"][2]["topic_partition"] == 0
 
 
 def test_each_class_of_an_error_has_a_remedy():
-    of_files = {one.__name__ for one in DatastreamError.__subclasses__()}
+    of_files = {kind.__name__ for kind in DatastreamError.__subclasses__()}
     remedies = dead_letters_command._REMEDIES
     remedies_of_files = dead_letters_command._REMEDIES_OF_FILES
-    assert {one.__name__ for one in POISON} | {"KeyParked"} == set(remedies)
+    assert {kind.__name__ for kind in POISON} | {"KeyParked"} == set(remedies)
     assert of_files == set(remedies_of_files)
     assert len(of_files) + len(POISON) > 12
     assert all((*remedies.values(), *remedies_of_files.values()))
     classes = [value for value in vars(file_errors).values() if isinstance(value, type)]
-    errors = {one.__name__ for one in classes if issubclass(one, DatastreamError)}
+    errors = {kind.__name__ for kind in classes if issubclass(kind, DatastreamError)}
     assert errors - {"DatastreamError"} <= of_files
 
 
@@ -231,22 +234,22 @@ def look(databases, monkeypatch):
     return discover
 
 
-def rows(found):
+def rows(discovery):
     return {
-        one.name: [
+        source_object.name: [
             (field.name, field.type, field.nullable, field.key_position, field.watched_by)
-            for field in one.fields
+            for field in source_object.fields
         ]
-        for one in found.objects
+        for source_object in discovery.objects
     }
 
 
 @pytest.mark.rule("datastream-discover")
 def test_tables_of_a_database_with_what_each_change_stream_watches(look):
-    found = look("both")
+    discovery = look("both")
     both, everything = ("Everything", "Feed"), ("Everything",)
-    assert (found.kind, found.streams) == ("spanner", both)
-    assert rows(found) == {
+    assert (discovery.kind, discovery.streams) == ("spanner", both)
+    assert rows(discovery) == {
         "Orders": [
             ("Id", "INT64", False, 2, both), ("UserId", "INT64", False, 1, both),
             ("Note", "STRING", True, None, both),
@@ -257,24 +260,28 @@ def test_tables_of_a_database_with_what_each_change_stream_watches(look):
             ("Tags", "ARRAY<STRING>", True, None, both),
         ],
     }  # fmt: skip
-    assert [one.key for one in found.objects] == [("UserId", "Id"), ("Id",), ("Id",)]
+    assert [source_object.key for source_object in discovery.objects] == [
+        ("UserId", "Id"),
+        ("Id",),
+        ("Id",),
+    ]
     of_one = look("both", change_stream="Feed")
-    assert {one.name: one.watched_by for one in of_one.objects} == {
+    assert {source_object.name: source_object.watched_by for source_object in of_one.objects} == {
         "Orders": ("Feed",), "Plain": (), "Users": ("Feed",),
     }  # fmt: skip
     without = look("none")
-    assert [one.name for one in without.objects] == ["Plain"]
+    assert [source_object.name for source_object in without.objects] == ["Plain"]
     assert without.notes == ("the database has no change stream: nothing is watched",)
 
 
 @pytest.mark.rule("datastream-discover")
 def test_tables_of_postgresql(look):
-    found, feed = look("pg"), ("feed",)
-    assert rows(found) == {
+    discovery, feed = look("pg"), ("feed",)
+    assert rows(discovery) == {
         "plain": [("id", "INT64", False, 1, ())],
         "users": [("id", "INT64", False, 1, feed), ("amount", "PG_NUMERIC", True, None, feed)],
     }
-    assert "POSTGRESQL" in found.source
+    assert "POSTGRESQL" in discovery.source
 
 
 def test_what_does_not_exist_is_named(look):
@@ -294,15 +301,15 @@ def test_objects_of_files(tmp_path, source, form):
     changes, events_of = history(source, rng, 30), backfill(source, rng, 5)
     files = write_stream(tmp_path, source, delivered(changes, events_of, rng), form=form)
     seen = []
-    found = discover_files(
+    discovery = discover_files(
         str(tmp_path), files_max=0, progress=lambda what, done: seen.append(done)
     )
-    (only,) = found.objects
-    assert json.loads(discover_command.as_json(found))["kind"] == source
-    assert (found.kind, only.key) == (source, ("id",))
+    (only,) = discovery.objects
+    assert json.loads(discover_command.as_json(discovery))["kind"] == source
+    assert (discovery.kind, only.key) == (source, ("id",))
     assert only.files_read == len(files) == seen[-1]
-    assert [one.name for one in only.fields] == ["id", "note", "at", "price"]
-    assert (len(found.notes) == 2) == (form != "avro")
+    assert [field.name for field in only.fields] == ["id", "note", "at", "price"]
+    assert (len(discovery.notes) == 2) == (form != "avro")
 
 
 def test_one_file_or_the_newest_ones_are_enough_and_two_sources_are_refused(tmp_path):
@@ -348,8 +355,10 @@ def test_a_table_of_objects(found, shown, not_shown):
     assert not_shown not in text
     # Long names are folded.
     name = "x" * 300
-    one = SourceObject(name, (SourceField(name, name, nullable=True, watched_by=(name,)),))
-    text = printed(discovery_table(Discovery(found.kind, name, (name,), (one,))))
+    source_object = SourceObject(
+        name, (SourceField(name, name, nullable=True, watched_by=(name,)),)
+    )
+    text = printed(discovery_table(Discovery(found.kind, name, (name,), (source_object,))))
     assert text.replace("\n", "").count("x") > 1_000
 
 
@@ -388,10 +397,10 @@ def test_subjects_are_those_of_topics_that_exist(place, known, alone):
     assert command.subjects(alone) == []
     for topic in ("bank.Users", "bank-progress", "other.Users"):
         place.create_topic(topic)
-    found = command.subjects(alone)
-    assert [one.subject for one in found] == sorted(TABLE + PROGRESS)
+    subjects = command.subjects(alone)
+    assert [subject.subject for subject in subjects] == sorted(TABLE + PROGRESS)
     newest = known.versions("bank-progress-value")
-    assert Subject("bank-progress-value", len(newest), newest[-1].schema_id, "BACKWARD") in found
+    assert Subject("bank-progress-value", len(newest), newest[-1].schema_id, "BACKWARD") in subjects
     # A schema is shown as it is registered.
     assert command.shown(alone, "Users", is_key=True)["name"] == "Key"
     assert command.shown(alone, "Users", is_key=False)["name"] == "Change"
@@ -415,7 +424,7 @@ def test_subjects_follow_the_template(place, known):
     subjects = ["bank-Users-key", "bank-Users-value"]
     assert command.register(config) == subjects + PROGRESS
     place.create_topic("bank-Users")
-    assert [one.subject for one in command.subjects(config)] == subjects
+    assert [subject.subject for subject in command.subjects(config)] == subjects
     assert command.shown(config, "Users", is_key=True)["namespace"] == "bank_Users"
 
 
@@ -457,32 +466,40 @@ def document(topics=TOPICS, **changes):
 def references(value):
     if isinstance(value, dict):
         yield from ([value["$ref"]] if "$ref" in value else [])
-        for one in value.values():
-            yield from references(one)
+        for member in value.values():
+            yield from references(member)
 
 
 def test_every_topic_is_a_channel_with_both_schemas():
-    found = document()
-    items, message = found["channels"][ITEMS], found["components"]["messages"][ITEMS]
+    specification = document()
+    items, message = (
+        specification["channels"][ITEMS],
+        specification["components"]["messages"][ITEMS],
+    )
     assert (items["address"], items["bindings"]["kafka"]["partitions"]) == ("bank.shop.Items", 6)
     assert message["payload"]["schema"] == VALUE.schema
     assert message["bindings"]["kafka"]["key"]["schema"] == KEY.schema
     assert set(message["headers"]["required"]) == {"order", "mod"}
-    assert "headers" not in found["components"]["messages"]["bank-progress"]
+    assert "headers" not in specification["components"]["messages"]["bank-progress"]
     # Every reference resolves.
-    names = set(references(found))
+    names = set(references(specification))
     assert len(names) == 2 * len(TOPICS)
     for name in names:
-        assert reduce(lambda value, part: value[part], name.removeprefix("#/").split("/"), found)
+        assert reduce(
+            lambda value, part: value[part], name.removeprefix("#/").split("/"), specification
+        )
 
 
 def test_servers_are_named_without_secrets():
     for security, protocol in (("plaintext", "kafka"), ("SASL_SSL", "kafka-secure")):
         options = {"security.protocol": security, "sasl.password": "hidden-word"}
-        found = document(kafka_options=options, registry_user_info="me:hidden-word")
-        assert [one["host"] for one in found["servers"].values()] == ["a:9092", "b:9093"]
-        assert {one["protocol"] for one in found["servers"].values()} == {protocol}
-        assert "hidden-word" not in json.dumps(found)
+        specification = document(kafka_options=options, registry_user_info="me:hidden-word")
+        assert [server["host"] for server in specification["servers"].values()] == [
+            "a:9092",
+            "b:9093",
+        ]
+        assert {server["protocol"] for server in specification["servers"].values()} == {protocol}
+        assert "hidden-word" not in json.dumps(specification)
 
 
 def test_values_and_keys_in_json_have_no_schema_id():
@@ -492,8 +509,8 @@ def test_values_and_keys_in_json_have_no_schema_id():
     assert "schemaIdLocation" not in items["bindings"]["kafka"]
     assert progress["contentType"] == "application/vnd.apache.avro"
     assert progress["bindings"]["kafka"]["schemaIdLocation"] == "payload"
-    found = document(envelope="debezium", value_format="json", key_format="json")
-    messages = found["components"]["messages"]
+    specification = document(envelope="debezium", value_format="json", key_format="json")
+    messages = specification["components"]["messages"]
     assert messages[ITEMS]["summary"].endswith("The key is JSON, too.")
     assert "summary" not in messages["bank-progress"]
 
@@ -501,9 +518,9 @@ def test_values_and_keys_in_json_have_no_schema_id():
 def test_tombstones_and_flat_values_are_shown():
     flat = {"type": "record", "name": "FlatChange", "fields": list(FLAT_FIELDS)}
     topics = (StreamTopic("bank.T", "T", 6, KEY, RegisteredSchema(3, flat)), TOPICS[-1])
-    found = document(topics, tombstones=True, envelope="flat")
-    message = found["components"]["messages"]["bank--T"]
+    specification = document(topics, tombstones=True, envelope="flat")
+    message = specification["components"]["messages"]["bank--T"]
     assert (message["name"], message["payload"]["schema"]) == ("FlatChange", flat)
-    assert "no value" in found["channels"]["bank--T"]["description"]
-    assert "no value" not in found["channels"]["bank-progress"]["description"]
+    assert "no value" in specification["channels"]["bank--T"]["description"]
+    assert "no value" not in specification["channels"]["bank-progress"]["description"]
     assert "no value" not in document()["channels"][ITEMS]["description"]

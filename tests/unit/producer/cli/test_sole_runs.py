@@ -168,8 +168,8 @@ class TestPutBackParked:
         began, *_ = [call for call in stage.calls if isinstance(call, on.RedriveBegan)]
         assert began.keys == selection.numbers
         records = [r for c in stage.calls if isinstance(c, on.RedriveRead) for r in c.records]
-        assert [message.key for one in records for message in one.messages] == [b"a"]
-        assert [change.form for one in records for change in one.parked] == [FORM_REDRIVEN]
+        assert [message.key for record in records for message in record.messages] == [b"a"]
+        assert [change.form for record in records for change in record.parked] == [FORM_REDRIVEN]
 
     def test_the_group_is_polled_while_nothing_comes(self, stage):
         redriver = joined(stage)

@@ -77,30 +77,30 @@ def totals(mods):
 def test_it_shows_what_every_slot_holds(place, config):
     for slot in range(4):
         place.record(beat(slot, stopped="refused" if slot == 2 else None), slot=slot)
-    (found,) = islice(follow(config), 1)
-    fleet = found.fleet
+    (status,) = islice(follow(config), 1)
+    fleet = status.fleet
     assert (fleet.stream, fleet.epoch, fleet.watermark_us) == (config.stream_path, "epoch-1", 0)
-    assert [(one.token, one.reason) for one in fleet.partitions] == [
+    assert [(partition.token, partition.reason) for partition in fleet.partitions] == [
         ("t0", None), ("t1", None), ("t2", "refused"), ("t3", None),
     ]  # fmt: skip
-    assert (found.state, found.members) == (StreamState.FAILED, ("w1",))
-    assert (found.since_us, found.changes_a_second) == (0, None)
+    assert (status.state, status.members) == (StreamState.FAILED, ("w1",))
+    assert (status.since_us, status.changes_a_second) == (0, None)
 
 
 def test_the_second_status_has_what_came_since_and_the_rate(place, config, monkeypatch):
     monkeypatch.setattr(command, "ask_worker", lambda address: WorkerCounts(address, error="no"))
     place.record(beat(1, totals=totals(5)), slot=1)
-    found = follow(config, metrics=["h:1"], interval_s=1.5)
-    first = next(found)
+    statuses = follow(config, metrics=["h:1"], interval_s=1.5)
+    first = next(statuses)
     assert (first.state, first.fleet.watermark_us) == (StreamState.STARTING, None)
 
     for slot in range(4):
         place.record(beat(slot, 2, totals=totals(25) if slot == 1 else ()), slot=slot)
-    second = next(found)
+    second = next(statuses)
     assert (second.state, second.fleet.watermark_us) == (StreamState.RUNNING, 0)
     assert 20 / 60 < second.changes_a_second <= 20 / 1.5
-    assert [one.address for one in second.workers] == ["h:1"]
-    found.close()
+    assert [worker.address for worker in second.workers] == ["h:1"]
+    statuses.close()
 
 
 def test_json_has_all_of_it_with_lags():
@@ -110,12 +110,12 @@ def test_json_has_all_of_it_with_lags():
     status = StreamStatus(
         fleet, StreamState.STARTING, ("w1",), 3_500_000, 1.5, (worker,), since_us=60_000_000
     )
-    found = json.loads(as_json(status))
+    report = json.loads(as_json(status))
     assert {
         "state": "Starting", "members": ["w1"], "watermark_us": None, "lag_s": None,
         "since_us": 60_000_000, "since": "1970-01-01T00:01:00+00:00", "changes_a_second": 1.5,
-    }.items() <= found.items()  # fmt: skip
-    (partition,), (asked,) = found["partitions"], found["workers"]
+    }.items() <= report.items()  # fmt: skip
+    (partition,), (asked,) = report["partitions"], report["workers"]
     assert partition == {
         "token": "t1", "slot": 1, "worker": "w1", "condition": "open", "watermark_us": 1_000_000,
         "reason": None, "stopped_since_us": None, "error": None, "parked": 0, "lag_s": 2.5,
@@ -179,13 +179,13 @@ def test_the_state_is_shown_with_since_when_and_who_paused_it():
 @pytest.mark.rule("datastream-retried-errors")
 def test_what_workers_retry_is_listed_the_newest_first():
     error = "QueryInterrupted UNAVAILABLE"
-    one = RetriedFault(error, "t [1]", 1_234, 0, 3 * MINUTE_US, "x", "Wait")
+    fault = RetriedFault(error, "t [1]", 1_234, 0, 3 * MINUTE_US, "x", "Wait")
     two = RetriedFault("transaction aborted", "", 2, 0, MINUTE_US, "it failed. Wait", "Wait")
     status = replace(
         STATUS,
         workers=(
-            WorkerCounts("a:1", retried=(one, two), retried_dropped=5),
-            WorkerCounts("b:2", retried=(replace(one, subject="u", last_us=2 * MINUTE_US),)),
+            WorkerCounts("a:1", retried=(fault, two), retried_dropped=5),
+            WorkerCounts("b:2", retried=(replace(fault, subject="u", last_us=2 * MINUTE_US),)),
         ),
     )
     text = printed(status, title="Retried")
@@ -229,8 +229,8 @@ def test_as_many_rows_are_listed_as_asked_for():
 def test_the_file_and_the_record_of_an_error_of_files_are_named():
     position = Position("b/bank_Accounts/2024/01/02/03/04/a.avro", 7)
     reason = read_stop(stop_text(MissingSortKey.at(position, "a change has no lsn")))
-    one = stopped(object_token(3, "bank_Accounts"), reason.text, error=reason.kind)
-    text = printed(of_fleet(partitions=(one,)), title="Errors")
+    partition = stopped(object_token(3, "bank_Accounts"), reason.text, error=reason.kind)
+    text = printed(of_fleet(partitions=(partition,)), title="Errors")
     for part in ("MissingSortKey", "/bank_Accounts", "a change has no lsn", position.file,
                  "record=7", "set source.backfills for the table"):  # fmt: skip
         assert part in text
@@ -250,17 +250,17 @@ def test_what_was_set_aside_is_counted_the_most_first():
 
 def test_a_backfill_has_a_line_while_it_goes_on():
     assert "backfill" not in printed()
-    for found, text in (
+    for progress, text in (
         ((5_000_000, 1_250_000), "backfill: 1,250,000 of 5,000,000 rows are published (25%) "),
         ((4, 1, 90.4), "(25%); about 90 s are left "),
         ((0, 0), "(100%)"),
     ):
-        assert text in printed(replace(STATUS, backfill=BackfillProgress(*found)))
+        assert text in printed(replace(STATUS, backfill=BackfillProgress(*progress)))
 
 
 def test_a_backfill_goes_on_until_the_change_stream_has_begun():
     first, second = (ReadPartition("t", number, 2, 30, None, None) for number in range(2))
-    children = tuple(ChildPartition(read_token(one), (), 0) for one in (first, second))
+    children = tuple(ChildPartition(read_token(place), (), 0) for place in (first, second))
     begun = replace(started("s").body, children=children)
     for token, changes, rate, expected in (
         (read_token(first), 15, None, (60, 15)),
@@ -271,8 +271,8 @@ def test_a_backfill_goes_on_until_the_change_stream_has_begun():
         ("token", 61, None, None),
         (RunWait(1, "t").token, 61, None, None),  # a backfill on demand
     ):
-        found = backfill_progress(begun, [token], changes=changes, rate=rate)
-        assert found == (expected and BackfillProgress(*expected)), token
+        progress = backfill_progress(begun, [token], changes=changes, rate=rate)
+        assert progress == (expected and BackfillProgress(*expected)), token
     assert backfill_progress(started("s").body, ["p"], changes=3, rate=1.0) is None
 
 
@@ -294,8 +294,8 @@ def test_the_gauges_of_a_worker_are_read():
     }.items():  # fmt: skip
         metrics.set(name, value)
     metrics.add("records_total", 7, topic="t")
-    address, found = asked(metrics)
-    assert found == WorkerCounts(address, 3, 2, 1, 5, 4, 7.5)
+    address, counts = asked(metrics)
+    assert counts == WorkerCounts(address, 3, 2, 1, 5, 4, 7.5)
     # Where nothing expires, no time is left.
     metrics.set("retention_headroom_seconds", math.inf)
     assert asked(metrics)[1].retention_headroom_s is None
@@ -306,17 +306,17 @@ def test_what_a_worker_retries_is_read_with_them():
     faults = RetriedFaults(entries_max=1)
     for subject in ("t", "u"):
         faults.note("QueryInterrupted", subject, text="away", remedy="Wait", at_us=7)
-    _, found = asked(producer_metrics(), pages={ERRORS_PATH: faults.as_json})
-    assert (found.retried, found.retried_dropped) == (faults.listed(), 1)
+    _, counts = asked(producer_metrics(), pages={ERRORS_PATH: faults.as_json})
+    assert (counts.retried, counts.retried_dropped) == (faults.listed(), 1)
 
 
 def test_what_is_not_a_worker_or_does_not_answer_is_reported():
-    _, found = asked(Metrics("other", (Metric("queries_running", "gauge", "no"),)))
-    assert found.running is None
-    assert "not the metrics of a tidegate-producer" in found.error
+    _, counts = asked(Metrics("other", (Metric("queries_running", "gauge", "no"),)))
+    assert counts.running is None
+    assert "not the metrics of a tidegate-producer" in counts.error
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    found = ask_worker(f"127.0.0.1:{port}")
-    assert (found.queued, "refused" in found.error) == (None, True)
+    counts = ask_worker(f"127.0.0.1:{port}")
+    assert (counts.queued, "refused" in counts.error) == (None, True)
     for address in ("a host", "127.0.0.1:no-port", "no-such-host.invalid:1"):
         assert ask_worker(address).error

@@ -67,7 +67,7 @@ def stream(*reasons, control=None, obeys=(), watermark_us=5, has_ended=False):
     """A stream with a stream partition for each reason to stop, and a slot for each that obeys."""
     return FleetStatus(
         "s", "e", watermark_us, has_ended,
-        tuple(SlotStatus(n, "w", 4, 1, 5, is_paused=one) for n, one in enumerate(obeys)),
+        tuple(SlotStatus(n, "w", 4, 1, 5, is_paused=obey) for n, obey in enumerate(obeys)),
         tuple(
             PartitionStatus(f"t{n}", 0, "w", PartitionCondition.OPEN, 5, reason)
             for n, reason in enumerate(reasons)
@@ -144,9 +144,9 @@ def test_a_state_holds_since_the_latest_of_what_it_needs(state, found, since_us)
 
 def test_a_failure_counts_from_the_first_error_of_its_kind():
     partitions = (("damaged", 20), (EXPIRED, 50), (EXPIRED, 40), (EXPIRED, None), (None, None))
-    found = timed((90, None, None), partitions=partitions)
-    assert state_since(found, State.FAILED) == 20
-    assert state_since(found, State.FAILED_PERMANENTLY) == 40
+    failed = timed((90, None, None), partitions=partitions)
+    assert state_since(failed, State.FAILED) == 20
+    assert state_since(failed, State.FAILED_PERMANENTLY) == 40
     assert state_since(timed(partitions=(("damaged", None),)), State.FAILED) is None
 
 
@@ -182,19 +182,19 @@ PERMITTED = {
 @pytest.mark.parametrize("command", Command, ids=lambda one: one.name)
 def test_a_command_is_permitted_in_these_states_and_refused_in_all_others(command, state):
     assert set(COMMAND_RULES) == set(Command)
-    found, members = STREAMS[state]
+    stream_seen, members = STREAMS[state]
     if state in PERMITTED[command.value]:
-        assert require_permitted(command, found, members) is state
+        assert require_permitted(command, stream_seen, members) is state
         return
     text = f"`{command.value}` is refused: the stream is {state.value}"
     with pytest.raises(CommandRefused, match=text) as refused:
-        require_permitted(command, found, members)
+        require_permitted(command, stream_seen, members)
     assert refused.value.hint
     assert refused.value.exit_code == 2
 
 
 def test_only_what_an_operator_has_paused_is_resumed():
-    for found, members, hint in (
+    for stream_seen, members, hint in (
         (stream(None), WORKER, "No operator has paused it"),
         (stream(None, control=RUNNING), WORKER, "No operator has paused it"),
         (stream(None), [], "no worker is in its group: start workers"),
@@ -202,7 +202,7 @@ def test_only_what_an_operator_has_paused_is_resumed():
         (stream(EXPIRED), WORKER, "accept-gap"),
     ):
         with pytest.raises(CommandRefused, match=hint):
-            require_permitted(Command.RESUME, found, members)
+            require_permitted(Command.RESUME, stream_seen, members)
     # Also where no worker is there to obey.
     assert require_permitted(Command.RESUME, stream(None, **PAUSE), []) is State.PAUSED
 
@@ -328,8 +328,8 @@ class World:
         )
         body = StreamStarted("s", "d", 0, END_NS, "g", self.slots, "id", (), children)
         announced = (
-            (slot_of(one.token, self.slots), PartitionAnnounced(one, ROOT_TOKEN))
-            for one in children
+            (slot_of(child.token, self.slots), PartitionAnnounced(child, ROOT_TOKEN))
+            for child in children
         )
         nothing, obeys = (None,) * self.slots, (False,) * self.slots
         return self._after((0, body), *announced, is_opened=True, said=nothing, obeys=obeys)
@@ -360,18 +360,18 @@ class World:
             for other, token in enumerate(self.written.tokens)
             if token is not None and other != slot
         )
-        is_last = after == "finished" and all(one == "finished" for one in others)
+        is_last = after == "finished" and all(state == "finished" for state in others)
         return StreamChange.ENDED if is_last else StreamChange.HEARD
 
     def _beat(self, slot, says):
         token, root = self.written.tokens[slot], (ROOT_TOKEN,)
-        done = [one for number, one in self.records if number == slot]
+        done = [body for number, body in self.records if number == slot]
         records, tokens = [], ()
         if says == "finished":
             records.append((slot, PartitionFinished(token, root, 0, END_NS, (), ())))
         elif says != "none":
             tokens = (TokenSnapshot(token, 0, root, root, 5, number=1, stopped=REASONS[says]),)
-        revision = 1 + sum(isinstance(one, SlotProgress) for one in done)
+        revision = 1 + sum(isinstance(body, SlotProgress) for body in done)
         body = SlotProgress(slot, revision, 0, len(done) - 1, (), tokens)
         return self._after(*records, (slot, body), said=put(self.written.said, slot, says))
 
@@ -440,9 +440,9 @@ def test_each_state_is_met_and_only_a_reset_leads_out_of_the_end():
 @pytest.mark.rule("datastream-refused-commands")
 def test_the_drawing_has_an_arrow_for_each_pair_of_states():
     pairs = {
-        (state.name.lower(), one.name.lower())
+        (state.name.lower(), next_state.name.lower())
         for (state, _), following in STREAM_TRANSITIONS.items()
-        for one in following
+        for next_state in following
     }
     arrows = [line.strip().split(":")[0] for line in drawing().splitlines() if "-->" in line]
     assert {tuple(arrow.split(" --> ")) for arrow in arrows if "[*]" not in arrow} == pairs

@@ -149,7 +149,7 @@ def test_version_1_writes_whole_snapshots_only():
         heartbeat, _ = bench.draft()
         assert isinstance(heartbeat.body, SlotProgress)
         assert heartbeat.watermark is None
-        assert [one.number for one in heartbeat.body.tokens] == [-1]
+        assert [token.number for token in heartbeat.body.tokens] == [-1]
         encode_record(ProgressRecord("e", "w", heartbeat.body, 1))
         bench.commit()
 

@@ -20,8 +20,8 @@ def poison(key, number, topic="t"):
 
 
 def divert(before, *changes):
-    messages = tuple(one for one in changes if isinstance(one, ChangeMessage))
-    parked = tuple(one for one in changes if isinstance(one, ParkedChange))
+    messages = tuple(change for change in changes if isinstance(change, ChangeMessage))
+    parked = tuple(change for change in changes if isinstance(change, ParkedChange))
     record = PublishableRecord(1, "tx", "0", messages, parked)
     return before.divert(record, token="token")
 

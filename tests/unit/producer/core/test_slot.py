@@ -276,7 +276,10 @@ class TestParkedKeys:
         after = slot.draft({}, (), wall_us=0)
         assert (before.version, after.version) == (1, 2)
         assert isinstance(after.body, SlotProgress)
-        assert {one.token: one.parked_keys for one in after.body.tokens} == {"a": (1,), "b": ()}
+        assert {token.token: token.parked_keys for token in after.body.tokens} == {
+            "a": (1,),
+            "b": (),
+        }
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class Redrive:
         messages = [message(c.order_key, c.key, c.topic, c.content) for c in self.changes]
         return [
             on.RedriveBegan(keys),
-            *(on.RedriveRead((PublishableRecord(1, "", "0", (one,)),)) for one in messages),
+            *(on.RedriveRead((PublishableRecord(1, "", "0", (message,)),)) for message in messages),
             on.RedriveRead((PublishableRecord(1, "", "0", (), tuple(markers.values())),)),
             on.RedriveEnded(),
         ]
@@ -113,8 +113,8 @@ def parked(bench, log):
 
 
 def values_by_key(log):
-    keys = {one.key for one in log.data}
-    return {key: [one.order_key for one in log.data if one.key == key] for key in keys}
+    keys = {message.key for message in log.data}
+    return {key: [message.order_key for message in log.data if message.key == key] for key in keys}
 
 
 def assert_done(log):
@@ -143,12 +143,12 @@ def assert_nothing_has_changed(log):
 def wrote(log, before):
     """Return the slots that have more records than before, and the last heartbeat of each."""
     beats = (SlotProgress, SlotChanges, SlotPaused)
-    found = {}
+    newest = {}
     for slot, records in log.slots.items():
         bodies = [r.body for r in records[before[slot] :] if r is not None]
         if bodies := [body for body in bodies if isinstance(body, beats)]:
-            found[slot] = bodies[-1]
-    return found
+            newest[slot] = bodies[-1]
+    return newest
 
 
 class TestDone:
@@ -264,21 +264,21 @@ class TestSole:
         opened.later()
         opened.give(on.DrainRequested())
         before = log.sizes
-        one = Bench(log, name="sole", kind=kind)
-        one.own(*range(SLOTS - 1))
-        one.give(on.RootSlotRead((), is_at_end=True))
-        assert not one.worker.is_ready
-        one.own(SLOTS - 1)
-        assert one.worker.is_ready
+        bench = Bench(log, name="sole", kind=kind)
+        bench.own(*range(SLOTS - 1))
+        bench.give(on.RootSlotRead((), is_at_end=True))
+        assert not bench.worker.is_ready
+        bench.own(SLOTS - 1)
+        assert bench.worker.is_ready
         for _ in range(100):
-            one.later(7_000_000)
-        assert not one.queries
-        assert not one.stopped
+            bench.later(7_000_000)
+        assert not bench.queries
+        assert not bench.stopped
         assert log.sizes == before
-        one.give(on.SlotsLost((0,)))
-        assert not one.worker.is_ready
-        one.give(on.DrainRequested())
-        assert one.stopped == [do.Stop(None)]
+        bench.give(on.SlotsLost((0,)))
+        assert not bench.worker.is_ready
+        bench.give(on.DrainRequested())
+        assert bench.stopped == [do.Stop(None)]
 
     def test_it_opens_no_stream(self, bench, kind):
         assert isinstance(bench.successor(kind=kind).error, ConfigError)
@@ -312,44 +312,48 @@ def stopped(bench, log):
 
 
 def acceptor(log):
-    one = Bench(log, name="accept-gap", kind=GapAcceptingWorker)
-    one.own(*range(SLOTS))
-    one.give(on.RootSlotRead((), is_at_end=True))
-    assert one.worker.is_ready
-    return one
+    bench = Bench(log, name="accept-gap", kind=GapAcceptingWorker)
+    bench.own(*range(SLOTS))
+    bench.give(on.RootSlotRead((), is_at_end=True))
+    assert bench.worker.is_ready
+    return bench
 
 
 def records(log):
     return [
-        [type(record.body).__name__ for record in found if record is not None]
-        for found in log.slots.values()
+        [type(record.body).__name__ for record in slot if record is not None]
+        for slot in log.slots.values()
     ]
 
 
 def token_of(bench):
-    (found,) = [one for one in bench.last_snapshot("a").tokens if one.token == "a"]
-    return found
+    (snapshot,) = [token for token in bench.last_snapshot("a").tokens if token.token == "a"]
+    return snapshot
 
 
 class TestGaps:
     def test_the_record_stands_before_the_heartbeat_that_passes_it(self, stopped):
-        one, before, number = acceptor(stopped), records(stopped), slot_of("a", SLOTS)
-        one.give(on.GapsAccepted((GAP,)))
-        assert one.stopped == [do.Stop(None)]
+        bench, before, number = acceptor(stopped), records(stopped), slot_of("a", SLOTS)
+        bench.give(on.GapsAccepted((GAP,)))
+        assert bench.stopped == [do.Stop(None)]
         assert records(stopped)[number][len(before[number]) :][0] == "PartitionGap"
-        assert one.bodies(PartitionGap) == [GAP]
-        found = token_of(one)
-        assert (found.watermark_us, found.boundary, found.stopped) == (UNTIL_US - 1, (), None)
-        assert [(t.topic, t.mods) for t in found.totals] == [("bank.accounts", 1)]
+        assert bench.bodies(PartitionGap) == [GAP]
+        snapshot = token_of(bench)
+        assert (snapshot.watermark_us, snapshot.boundary, snapshot.stopped) == (
+            UNTIL_US - 1,
+            (),
+            None,
+        )
+        assert [(t.topic, t.mods) for t in snapshot.totals] == [("bank.accounts", 1)]
         others = [n for n in range(SLOTS) if n != number]
         assert [records(stopped)[n] for n in others] == [before[n] for n in others]
 
-        worker = one.successor()
+        worker = bench.successor()
         worker.later()
         assert worker.queries["a"].start_ns == (UNTIL_US - 1) * 1000
         worker.returns("a", worker.change(UNTIL_US - 1), worker.change(UNTIL_US))
         worker.later()
-        times = [int.from_bytes(one.order_key[:8], "big") for one in stopped.data]
+        times = [int.from_bytes(message.order_key[:8], "big") for message in stopped.data]
         assert times == [READ_US, UNTIL_US]
 
     @pytest.mark.parametrize(
@@ -359,10 +363,10 @@ class TestGaps:
     )
     def test_a_position_that_is_not_the_gaps_is_refused_and_with_it_all_others(self, stopped, gap):
         before = records(stopped)
-        one = acceptor(stopped)
-        one.give(on.GapsAccepted((GAP, gap)))
-        assert isinstance(one.stopped[0].error, GapNotAccepted)
-        assert "has moved" in str(one.stopped[0].error)
+        bench = acceptor(stopped)
+        bench.give(on.GapsAccepted((GAP, gap)))
+        assert isinstance(bench.stopped[0].error, GapNotAccepted)
+        assert "has moved" in str(bench.stopped[0].error)
         assert records(stopped) == before
 
     @pytest.mark.parametrize(
@@ -372,10 +376,10 @@ class TestGaps:
     )
     def test_whatever_ends_it_before_the_commit_changes_nothing(self, stopped, outcome):
         before = records(stopped)
-        one = acceptor(stopped)
-        one.outcome = outcome
-        one.give(on.GapsAccepted((GAP,)))
-        assert isinstance(one.stopped[0].error, GapNotAccepted)
+        bench = acceptor(stopped)
+        bench.outcome = outcome
+        bench.give(on.GapsAccepted((GAP,)))
+        assert isinstance(bench.stopped[0].error, GapNotAccepted)
         assert records(stopped) == before
         again = acceptor(stopped)
         again.give(on.GapsAccepted((GAP,)))
@@ -383,8 +387,8 @@ class TestGaps:
         assert token_of(again).watermark_us >= UNTIL_US - 1
 
     def test_a_slot_that_is_taken_away_ends_it(self, stopped):
-        one = acceptor(stopped)
-        one.give(on.SlotsLost((slot_of("b", SLOTS),)))
-        one.give(on.GapsAccepted((GAP,)))
-        assert isinstance(one.stopped[0].error, GapNotAccepted)
-        assert one.bodies(PartitionGap) == []
+        bench = acceptor(stopped)
+        bench.give(on.SlotsLost((slot_of("b", SLOTS),)))
+        bench.give(on.GapsAccepted((GAP,)))
+        assert isinstance(bench.stopped[0].error, GapNotAccepted)
+        assert bench.bodies(PartitionGap) == []

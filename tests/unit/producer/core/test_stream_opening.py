@@ -56,7 +56,7 @@ def test_a_lost_slot_stops_it_and_what_it_held_is_released_once(bench, opening):
     bench.give(on.SlotsLost((0,)))
     assert opening.root is None
     assert ROOT_TOKEN not in bench.queries
-    released = [one for one in bench.effects if isinstance(one, do.ReleaseBudget)]
+    released = [effect for effect in bench.effects if isinstance(effect, do.ReleaseBudget)]
     assert released == [do.ReleaseBudget(((ROOT_TOKEN, 100),))] * 2
 
 

@@ -53,9 +53,9 @@ HERE = Position("a.avro", 3)
 
 
 def record(source="mysql", **changes):
-    (found,) = history(source, random.Random(1), 1)
-    metadata = {**found["source_metadata"], **changes.pop("metadata", {})}
-    return {**found, "source_metadata": metadata, **changes}
+    (generated,) = history(source, random.Random(1), 1)
+    metadata = {**generated["source_metadata"], **changes.pop("metadata", {})}
+    return {**generated, "source_metadata": metadata, **changes}
 
 
 def parsed(source="mysql", **changes):
@@ -66,15 +66,15 @@ def parsed(source="mysql", **changes):
 @pytest.mark.parametrize("source", SOURCES)
 def test_generic_fields_of_every_source(source):
     given = record(source)
-    found = parse_event(given, HERE)
+    event = parse_event(given, HERE)
     for name in ("stream_name", "object", "schema_key", "uuid", "payload"):
-        assert getattr(found, name) == given[name]
-    assert found.read_method.text == given["read_method"]
-    assert found.read_method.source.value == source
-    assert found.read_timestamp_us == given["read_timestamp"] * 1_000
-    assert found.source_timestamp_us == given["source_timestamp"] * 1_000
-    assert found.sort_keys == tuple(given["sort_keys"])
-    assert found.position == HERE
+        assert getattr(event, name) == given[name]
+    assert event.read_method.text == given["read_method"]
+    assert event.read_method.source.value == source
+    assert event.read_timestamp_us == given["read_timestamp"] * 1_000
+    assert event.source_timestamp_us == given["source_timestamp"] * 1_000
+    assert event.sort_keys == tuple(given["sort_keys"])
+    assert event.position == HERE
 
 
 @pytest.mark.rule("datastream-change-types", "datastream-is-deleted")
@@ -85,11 +85,11 @@ def test_generic_fields_of_every_source(source):
 )  # fmt: skip
 @pytest.mark.parametrize("source", SOURCES)
 def test_change_types_and_is_deleted(source, text, is_deletion):
-    found = parsed(source, metadata={"change_type": text, "is_deleted": is_deletion})
-    assert (found.change_type, found.is_deleted) == (ChangeType(text), is_deletion)
+    event = parsed(source, metadata={"change_type": text, "is_deleted": is_deletion})
+    assert (event.change_type, event.is_deleted) == (ChangeType(text), is_deletion)
     # It follows from the change type where a file does not say it.
-    found = parsed(source, metadata={"change_type": text, "is_deleted": None})
-    assert found.is_deleted == is_deletion
+    event = parsed(source, metadata={"change_type": text, "is_deleted": None})
+    assert event.is_deleted == is_deletion
     with pytest.raises(InvalidEvent, match=r"is_deleted is .* in a change of type"):
         parsed(source, metadata={"change_type": text, "is_deleted": not is_deletion})
 
@@ -99,9 +99,9 @@ def test_a_backfilled_row_of_an_old_file_says_neither():
     old = {"schema": "HR", "table": "LOCATIONS", "database": "XE", "row_id": "AAAEALAAEAAAACdAAB"}
     given = {**record("oracle"), "read_method": "oracle_dump", "source_metadata": old}
     del given["sort_keys"], given["schema_key"]
-    found = parse_event(given, HERE)
-    assert (found.change_type, found.is_deleted) == (ChangeType.INSERT, False)
-    assert (found.key, found.schema_key, found.sort_keys) == (None, "", None)
+    event = parse_event(given, HERE)
+    assert (event.change_type, event.is_deleted) == (ChangeType.INSERT, False)
+    assert (event.key, event.schema_key, event.sort_keys) == (None, "", None)
     # Of a change something is missing.
     with pytest.raises(WrongSchema, match="change_type"):
         parsed("oracle", metadata={"change_type": None})
@@ -253,11 +253,11 @@ KNOWN = {
 def test_known_methods():
     for expected, texts in KNOWN.items():
         for text in texts:
-            found = read_method_of(text)
-            assert (found.text, found.source.value, found.kind.value) == (text, *expected)
+            method = read_method_of(text)
+            assert (method.text, method.source.value, method.kind.value) == (text, *expected)
     for source in SourceKind:
-        found = read_method_of(f"{source.value}-backfill-of-another-kind")
-        assert (found.source, found.kind) == (source, ReadKind.BACKFILL)
+        method = read_method_of(f"{source.value}-backfill-of-another-kind")
+        assert (method.source, method.kind) == (source, ReadKind.BACKFILL)
     for text in ("", "mysql", "mysql-cdc", "mongodb-cdc", "MYSQL-CDC-BINLOG"):
         assert read_method_of(text) is None
     assert "mysql-cdc-binlog" in KNOWN_METHODS
@@ -274,9 +274,9 @@ def test_known_methods():
 )  # fmt: skip
 def test_a_method_that_names_no_source_is_mysqls_by_its_metadata(metadata, is_mysql):
     for text, kind in (("cdc", ReadKind.CDC), ("backfill", ReadKind.BACKFILL)):
-        found = read_method_of(text, metadata)
+        method = read_method_of(text, metadata)
         expected = (SourceKind.MYSQL, kind) if is_mysql else None
-        assert (found and (found.source, found.kind)) == expected
+        assert (method and (method.source, method.kind)) == expected
 
 
 def of(**values):
@@ -377,12 +377,12 @@ DOCUMENTED = {
 @pytest.mark.parametrize("source", SourceKind)
 def test_every_documented_field_is_read(source):
     kind, path, values = DOCUMENTED[source]
-    found = metadata_of(source, values, HERE)
-    assert type(found) is kind
-    assert found.path == path
-    assert found.source is source
+    metadata = metadata_of(source, values, HERE)
+    assert type(metadata) is kind
+    assert metadata.path == path
+    assert metadata.source is source
     for name, value in values.items():
-        read = getattr(found, name)
+        read = getattr(metadata, name)
         if isinstance(value, list) and name != "schema":
             assert read == tuple(value)
         elif name in ("schema", "database"):
@@ -398,11 +398,11 @@ def test_every_documented_field_is_read(source):
 @pytest.mark.parametrize("source", SourceKind)
 def test_old_files_have_few_of_them_and_new_ones_may_have_more(source):
     name = "object_name" if source is SourceKind.SALESFORCE else "table"
-    found = metadata_of(source, {name: "t", "new_field": 3}, HERE)
-    assert found.path == ("t",)
-    assert found.change_type is found.is_deleted is None
-    assert found.key_columns == ()
-    assert not hasattr(found, "new_field")
+    metadata = metadata_of(source, {name: "t", "new_field": 3}, HERE)
+    assert metadata.path == ("t",)
+    assert metadata.change_type is metadata.is_deleted is None
+    assert metadata.key_columns == ()
+    assert not hasattr(metadata, "new_field")
     with pytest.raises(WrongSchema, match=r"no source_metadata\."):
         metadata_of(source, {}, HERE)
 
@@ -451,8 +451,8 @@ def test_an_update_of_spanner_is_a_whole_row_if_it_is_captured(change_type, capt
 
 def test_mysql_with_global_identifiers_has_other_names_for_its_place():
     values = {"table": "t", "gtid": "a:23", "binlog_file": "bin.000014", "binlog_position": 0}
-    found = metadata_of(SourceKind.MYSQL, values, HERE)
-    place = (found.gtid, found.log_file, found.log_position)
+    metadata = metadata_of(SourceKind.MYSQL, values, HERE)
+    place = (metadata.gtid, metadata.log_file, metadata.log_position)
     assert place == ("a:23", "bin.000014", 0)
     with pytest.raises(
         WrongSchema, match=r"source_metadata\.binlog_position is 'x' and not a whole"
@@ -517,8 +517,8 @@ def test_types(schema, expected):
 def test_a_type_that_is_named_again_is_found():
     fields = [{"name": "a", "type": ["null", VARCHAR]}, {"name": "b", "type": "varchar"}]
     payload = {"type": "record", "name": "payload", "fields": fields}
-    found = payload_fields(payload, named_types(payload))
-    assert [one.type for one in found] == ["VARCHAR", "VARCHAR"]
+    named_columns = payload_fields(payload, named_types(payload))
+    assert [field.type for field in named_columns] == ["VARCHAR", "VARCHAR"]
 
 
 def test_a_logical_type_may_stand_on_the_field_in_old_files():
@@ -554,5 +554,5 @@ def test_names_within_names_do_not_grow_without_end():
         value = {"name": "elementValue", "type": [further, {"type": "array", "items": further}]}
         schemas[name] = {"type": "record", "name": name, "fields": [value]}
     payload = {"fields": [{"name": "a", "type": "multidimensionalArray_0"}]}
-    (found,) = payload_fields(payload, schemas)
-    assert len(found.type) < 3_000
+    (field,) = payload_fields(payload, schemas)
+    assert len(field.type) < 3_000

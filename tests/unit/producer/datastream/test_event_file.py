@@ -56,17 +56,19 @@ def read(data, name="a.avro"):
 def test_all_formats_hold_the_same_events(source):
     events = history(source, random.Random(4), 9)
     avro, lines = avro_bytes(source, events), json_bytes(events)
-    expected = [one["uuid"] for one in events]
+    expected = [event["uuid"] for event in events]
     two_members = gzip.compress(lines[:700]) + gzip.compress(lines[700:])
     keys = set()
     for data in (avro, lines, gzip.compress(avro), two_members):
-        found = read(data)
-        assert [one.uuid for one in found] == expected
-        assert [one.position.record for one in found] == list(range(1, 10))
+        read_events = read(data)
+        assert [event.uuid for event in read_events] == expected
+        assert [event.position.record for event in read_events] == list(range(1, 10))
         # Each has the entire row, whatever the change; values of JSON have other forms.
-        assert [one.payload["note"] for one in found] == [one["payload"]["note"] for one in events]
-        assert {tuple(one.payload) for one in found} == {("id", "note", "at", "price")}
-        keys.add(tuple(one.order_key for one in found))
+        assert [event.payload["note"] for event in read_events] == [
+            event["payload"]["note"] for event in events
+        ]
+        assert {tuple(event.payload) for event in read_events} == {("id", "note", "at", "price")}
+        keys.add(tuple(event.order_key for event in read_events))
     assert len(keys) == 1
 
 
@@ -74,7 +76,7 @@ def test_all_formats_hold_the_same_events(source):
 @pytest.mark.parametrize("source", SOURCES)
 def test_fields_are_read_by_name_whatever_their_order(source):
     events = history(source, random.Random(4), 9)
-    shuffled = [in_another_order(one, random.Random(5)) for one in events]
+    shuffled = [in_another_order(event, random.Random(5)) for event in events]
     assert list(shuffled[0]) != list(events[0])
     for write in (functools.partial(avro_bytes, source), json_bytes):
         assert write(events) != write(shuffled)
@@ -86,10 +88,10 @@ def test_an_event_that_is_refused_is_named_and_those_behind_it_can_be_read():
     events = history("mysql", random.Random(4), 5)
     events[1]["read_method"] = "db2-cdc"
     for data in (avro_bytes("mysql", events), json_bytes(events)):
-        found = list(EventFile("a", BytesIO(data)).each())
-        assert isinstance(found[1], UnknownReadMethod)
-        assert [one.uuid for n, one in enumerate(found) if n != 1] == [
-            one["uuid"] for n, one in enumerate(events) if n != 1
+        read_events = list(EventFile("a", BytesIO(data)).each())
+        assert isinstance(read_events[1], UnknownReadMethod)
+        assert [event.uuid for n, event in enumerate(read_events) if n != 1] == [
+            event["uuid"] for n, event in enumerate(events) if n != 1
         ]
         with pytest.raises(UnknownReadMethod, match=r"record=2.*db2-cdc"):
             read(data)
@@ -103,8 +105,8 @@ def test_an_event_that_is_refused_is_named_and_those_behind_it_can_be_read():
 
 @pytest.mark.rule("datastream-unified-types")
 def test_the_schema_gives_the_fields_and_json_has_none():
-    found = EventFile("a.avro", BytesIO(avro_bytes("mysql", [])))
-    assert [(one.name, one.type, one.nullable) for one in found.fields] == [
+    file = EventFile("a.avro", BytesIO(avro_bytes("mysql", [])))
+    assert [(field.name, field.type, field.nullable) for field in file.fields] == [
         ("id", "LONG", True), ("note", "STRING", True), ("at", "TIMESTAMP", True),
         ("price", "DECIMAL(10,2)", True),
     ]  # fmt: skip
@@ -148,9 +150,9 @@ def test_another_format_is_named(data):
 def avro_without(*names, **changed):
     schema = schema_of("mysql")
     schema["fields"] = [
-        {**one, **changed.get(one["name"], {})}
-        for one in schema["fields"]
-        if one["name"] not in names
+        {**field, **changed.get(field["name"], {})}
+        for field in schema["fields"]
+        if field["name"] not in names
     ]
     out = BytesIO()
     fastavro.writer(out, fastavro.parse_schema(schema), [])
@@ -175,30 +177,30 @@ def real():
     """The events of real files, by the end of the file's name."""
     if not REAL.is_dir():
         pytest.skip(f"no files of Datastream: {REAL} does not exist (TIDEGATE_DATASTREAM_FILES)")
-    found = {}
+    files = {}
     for path in sorted(REAL.glob("*.avro")):
         file = EventFile(path.name, BytesIO(path.read_bytes()))
-        found[path.stem.partition("__")[2]] = (file.fields, list(file))
-    return found
+        files[path.stem.partition("__")[2]] = (file.fields, list(file))
+    return files
 
 
 @pytest.mark.rule("datastream-equal-positions")
 def test_real_files_are_read_in_order(real):
-    events = {name: found for name, (_, found) in real.items()}
-    assert {name: len(found) for name, found in events.items()} == {
+    events = {name: read_events for name, (_, read_events) in real.items()}
+    assert {name: len(read_events) for name, read_events in events.items()} == {
         "mysql-backfill-AllDatatypeColumns": 2, "mysql-cdc1-AllDatatypeColumns": 1,
         "mysql-cdc-Users": 4, "Books": 3, "DateData": 2, "avro_file_ut": 23, "bytearray": 1,
         "mysql_people_test": 1, "alltypes-test-3-inserts": 3, "alltypes-test-pk-update": 2,
         "alltypes-test-update-delete": 2,
     }  # fmt: skip
-    kinds = Counter(one.read_method.kind for found in events.values() for one in found)
+    kinds = Counter(event.read_method.kind for rows in events.values() for event in rows)
     assert kinds == {ReadKind.CDC: 16, ReadKind.BACKFILL: 28}
     moved = events["alltypes-test-pk-update"]
     in_order = [
         *events["alltypes-test-3-inserts"], *events["alltypes-test-update-delete"], *moved,
     ]  # fmt: skip
-    assert sorted(in_order, key=lambda one: (one.order_key, one.position)) == in_order
-    assert min(one.order_key for one in in_order) > events["DateData"][0].order_key
+    assert sorted(in_order, key=lambda event: (event.order_key, event.position)) == in_order
+    assert min(event.order_key for event in in_order) > events["DateData"][0].order_key
     # An update of a key is two events at one position.
     removed, added = moved
     types = [ChangeType.UPDATE_DELETE, ChangeType.UPDATE_INSERT]
@@ -208,8 +210,8 @@ def test_real_files_are_read_in_order(real):
     assert removed.order_key < added.order_key
     assert removed.key != added.key
     # Rows without a primary key.
-    assert {one.key for one in events["Books"]} == {None}
-    assert len({one.order_key for one in events["Books"]}) == 1
+    assert {event.key for event in events["Books"]} == {None}
+    assert len({event.order_key for event in events["Books"]}) == 1
 
 
 def test_types_and_names_of_real_files(real):
@@ -222,7 +224,7 @@ def test_types_and_names_of_real_files(real):
         ("avro_file_ut", "timestamp_with_tz", "TIMESTAMP WITH TIMEZONE"),
         ("avro_file_ut", "update_timestamp_micros", "TIMESTAMP"),
     ):
-        assert {one.name: one.type for one in real[file][0]}[column] == expected
+        assert {field.name: field.type for field in real[file][0]}[column] == expected
     for file, path in (
         ("bytearray", ("public", "source_table")),
         ("avro_file_ut", ("XE", "HR", "LOCATIONS")),
@@ -234,9 +236,9 @@ def test_types_and_names_of_real_files(real):
 def read_all(location):
     store = LocalStore()
     for folder in object_folders(store, str(location)):
-        for one in all_files(store, folder):
-            with store.open(one.path) as stream:
-                yield from EventFile(one.path, stream)
+        for file in all_files(store, folder):
+            with store.open(file.path) as stream:
+                yield from EventFile(file.path, stream)
 
 
 @pytest.mark.rule("datastream-rows-without-key", "datastream-row-history")
@@ -250,16 +252,16 @@ def test_sorted_and_without_copies_it_is_the_sources_history(tmp_path_factory, s
     table = drawn_table(source, rng, changes=40, rows=6)
     folder = tmp_path_factory.mktemp("stream")
     write_stream(folder, source, delivered(table.changes, table.backfill, rng), form=form)
-    events = {one.uuid: one for one in read_all(folder)}
-    in_order = sorted(events.values(), key=lambda one: (one.order_key, one.position))
-    later = [one for one in in_order if one.order_key != BACKFILL_KEY]
-    read = {one.uuid for one in in_order[: len(table.backfill)]}
-    assert read == {one["uuid"] for one in table.backfill}
-    places = [table.places[one.uuid] for one in later]
+    events = {event.uuid: event for event in read_all(folder)}
+    in_order = sorted(events.values(), key=lambda event: (event.order_key, event.position))
+    later = [event for event in in_order if event.order_key != BACKFILL_KEY]
+    read = {event.uuid for event in in_order[: len(table.backfill)]}
+    assert read == {event["uuid"] for event in table.backfill}
+    places = [table.places[event.uuid] for event in later]
     assert places == sorted(places)
     assert len(places) == len(table.changes)
-    assert of_keys((one.payload["id"], one.uuid) for one in later) == of_keys(
-        (one["payload"]["id"], one["uuid"]) for one in table.changes
+    assert of_keys((event.payload["id"], event.uuid) for event in later) == of_keys(
+        (change["payload"]["id"], change["uuid"]) for change in table.changes
     )
     rows = {}
     for one in in_order:
@@ -267,14 +269,14 @@ def test_sorted_and_without_copies_it_is_the_sources_history(tmp_path_factory, s
         if not one.is_deleted:
             rows[one.payload["id"]] = content(one.payload)
     assert rows == {key: content(row) for key, row in table.rows.items()}
-    assert {one.key is not None for one in in_order} == {table.clauses.has_key}
+    assert {event.key is not None for event in in_order} == {table.clauses.has_key}
 
 
 def of_keys(pairs):
-    found = defaultdict(list)
+    uuids_of_key = defaultdict(list)
     for key, uuid in pairs:
-        found[key].append(uuid)
-    return found
+        uuids_of_key[key].append(uuid)
+    return uuids_of_key
 
 
 def content(row):

@@ -43,8 +43,8 @@ SUPPLEMENTATION = "oracle-supplementation"
 def key(source, method="", at=0, **fields):
     name = "object_name" if source == "salesforce" else "table"
     metadata = metadata_of(SourceKind(source), {name: "t", **fields}, HERE)
-    found = read_method_of(method or METHODS[source], fields)
-    return order_key(found, metadata, source_timestamp_us=at, position=HERE)
+    read_method = read_method_of(method or METHODS[source], fields)
+    return order_key(read_method, metadata, source_timestamp_us=at, position=HERE)
 
 
 def lsn_of(number):
@@ -52,9 +52,9 @@ def lsn_of(number):
 
 
 def assert_same_order(left, right, keys):
-    one, other = keys
-    assert (one < other) == (left < right)
-    assert (one == other) == (left == right)
+    first_key, other = keys
+    assert (first_key < other) == (left < right)
+    assert (first_key == other) == (left == right)
 
 
 @pytest.mark.rule("datastream-mysql-order")
@@ -77,7 +77,9 @@ def test_mysql_at_one_position_first_what_leaves_a_key(number, position):
     leaves = key("mysql", change_type="UPDATE-DELETE", **place)
     comes = key("mysql", change_type="UPDATE-INSERT", **place)
     assert leaves < comes
-    assert {key("mysql", change_type=one, **place) for one in ("INSERT", "DELETE")} == {comes}
+    assert {
+        key("mysql", change_type=change_kind, **place) for change_kind in ("INSERT", "DELETE")
+    } == {comes}
     before = key("mysql", **{**place, "log_position": position - 1}) if position else b""
     assert before < leaves
 
@@ -135,9 +137,9 @@ def place(at, transaction, sequence, number):
 def test_spanner_by_its_own_order_whatever_the_read_and_the_time(left, right, at):
     keys = [key("spanner", at=at, **place(*left)),
             key("spanner", "spanner-backfill", **place(*right))]  # fmt: skip
-    orders = [OrderKey(*one).encode() for one in (left, right)]
+    orders = [OrderKey(*side).encode() for side in (left, right)]
     assert_same_order(*orders, keys)
-    assert [one[1:] for one in keys] == orders
+    assert [key_bytes[1:] for key_bytes in keys] == orders
 
 
 @pytest.mark.rule("datastream-arrival")
@@ -148,11 +150,11 @@ def test_a_history_is_put_in_order_and_rows_of_a_backfill_before_it(source, seed
     changes, rows = history(source, rng, 60), backfill(source, rng, 8)
     shuffled = [*changes, *rows]
     rng.shuffle(shuffled)
-    events = [parse_event(one, Position("f", n)) for n, one in enumerate(shuffled, 1)]
-    keyed = sorted(events, key=lambda one: one.order_key)
-    assert {one.order_key for one in keyed[: len(rows)]} == {BACKFILL_KEY}
-    assert {one.uuid for one in keyed[: len(rows)]} == {one["uuid"] for one in rows}
-    assert [one.uuid for one in keyed[len(rows) :]] == [one["uuid"] for one in changes]
+    events = [parse_event(change, Position("f", n)) for n, change in enumerate(shuffled, 1)]
+    keyed = sorted(events, key=lambda event: event.order_key)
+    assert {event.order_key for event in keyed[: len(rows)]} == {BACKFILL_KEY}
+    assert {event.uuid for event in keyed[: len(rows)]} == {row["uuid"] for row in rows}
+    assert [event.uuid for event in keyed[len(rows) :]] == [change["uuid"] for change in changes]
 
 
 @pytest.mark.rule("datastream-backfill-order")
@@ -304,23 +306,23 @@ KEYS = {
 def check(source, keys, fields, *, method="", at_us=AT_MS * 1_000 + 999):
     name = "object_name" if source == "salesforce" else "table"
     metadata = metadata_of(SourceKind(source), {name: "t", **fields}, HERE)
-    found = completed(
+    completed_metadata = completed(
         None if keys is None else tuple(keys), read_method_of(method or METHODS[source]), metadata,
         source_timestamp_us=at_us, position=HERE,
     )  # fmt: skip
-    return metadata, found
+    return metadata, completed_metadata
 
 
 @pytest.mark.rule("datastream-sort-keys")
 @pytest.mark.parametrize("source", KEYS)
 def test_what_only_they_have_is_taken_from_them(source):
     keys, fields = KEYS[source]
-    _, found = check(source, keys, {})
-    assert {name: getattr(found, name) for name in fields} == fields
-    metadata, found = check(source, keys, fields)
-    assert found is metadata  # keys that agree change nothing
-    _, found = check(source, keys, {n: "" for n, one in fields.items() if isinstance(one, str)})
-    assert {name: getattr(found, name) for name in fields} == fields
+    _, whole = check(source, keys, {})
+    assert {name: getattr(whole, name) for name in fields} == fields
+    metadata, whole = check(source, keys, fields)
+    assert whole is metadata  # keys that agree change nothing
+    _, whole = check(source, keys, {n: "" for n, value in fields.items() if isinstance(value, str)})
+    assert {name: getattr(whole, name) for name in fields} == fields
 
 
 @pytest.mark.rule("datastream-sort-keys", "datastream-tidegate-sort-keys")
@@ -335,7 +337,7 @@ def test_what_only_they_have_is_taken_from_them(source):
 )  # fmt: skip
 def test_a_part_that_contradicts_the_metadata_is_refused(source, place, other):
     keys, fields = KEYS[source]
-    wrong = [other if n == place else one for n, one in enumerate(keys)]
+    wrong = [other if n == place else part for n, part in enumerate(keys)]
     with pytest.raises(SortKeyMismatch, match="different values"):
         check(source, wrong, fields)
 
@@ -343,7 +345,7 @@ def test_a_part_that_contradicts_the_metadata_is_refused(source, place, other):
 @pytest.mark.parametrize(("place", "other"), [(1, 0), (2, "48351")])
 def test_a_part_of_another_type_is_refused(place, other):
     keys, fields = KEYS["mysql"]
-    wrong = [other if n == place else one for n, one in enumerate(keys)]
+    wrong = [other if n == place else part for n, part in enumerate(keys)]
     with pytest.raises(SortKeyMismatch, match="another type"):
         check("mysql", wrong, fields)
 
@@ -365,10 +367,10 @@ def test_they_begin_with_the_sources_time(source):
 @pytest.mark.rule("datastream-sort-keys")
 def test_those_of_a_row_read_after_a_rollback_are_compared():
     keys, fields = KEYS["oracle"]
-    metadata, found = check("oracle", keys, fields, method=SUPPLEMENTATION)
-    assert found is metadata
-    _, found = check("oracle", keys, {}, method=SUPPLEMENTATION)
-    assert (found.rs_id, found.ssn) == (fields["rs_id"], fields["ssn"])
+    metadata, whole = check("oracle", keys, fields, method=SUPPLEMENTATION)
+    assert whole is metadata
+    _, whole = check("oracle", keys, {}, method=SUPPLEMENTATION)
+    assert (whole.rs_id, whole.ssn) == (fields["rs_id"], fields["ssn"])
     with pytest.raises(SortKeyMismatch, match="different values"):
         check("oracle", [*keys[:3], 68], fields, method=SUPPLEMENTATION)
     # The first statement of a record set is no placeholder.
@@ -385,8 +387,8 @@ def test_a_row_read_after_a_rollback_may_have_the_placeholders_of_a_backfill(key
     """They give no place: they neither contradict one that the metadata have, nor are one."""
     _, fields = KEYS["oracle"]
     for known in (fields, {**fields, "ssn": None}):
-        metadata, found = check("oracle", keys, known, method=SUPPLEMENTATION)
-        assert found is metadata
+        metadata, whole = check("oracle", keys, known, method=SUPPLEMENTATION)
+        assert whole is metadata
     with pytest.raises(SortKeyMismatch):
         check("oracle", keys, fields)
 

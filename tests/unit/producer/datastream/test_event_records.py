@@ -69,10 +69,10 @@ FILE = "0a1b2c3d4e5f6071"
 
 
 def records_of(data, name="o/a.avro"):
-    found, made = EventFile(name, BytesIO(data)), EventRecords()
+    file, made = EventFile(name, BytesIO(data)), EventRecords()
     return [
-        made.record_of(one, found.fields, file=FILE, release_us=9, place=place_of(7, 2))
-        for one in found
+        made.record_of(event, file.fields, file=FILE, release_us=9, place=place_of(7, 2))
+        for event in file
     ]
 
 
@@ -102,10 +102,10 @@ def values_of(record):
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_insert_replaces_the_row_and_a_deletion_names_it(source):
     events = history(source, random.Random(3), 40)
-    found = records_of(avro_bytes(source, events))
-    orders = [one.server_transaction_id for one in found]
+    records = records_of(avro_bytes(source, events))
+    orders = [record.server_transaction_id for record in records]
     assert orders == sorted(set(orders))
-    for event, record in zip(events, found, strict=True):
+    for event, record in zip(events, records, strict=True):
         is_deleted = event["source_metadata"]["is_deleted"]
         assert record.mod_type == ("DELETE" if is_deleted else "INSERT")
         (mod,) = record.mods
@@ -141,7 +141,7 @@ def test_a_record_has_every_column_of_the_row(source, seed):
                 assert shown == set(event["payload"])
                 assert {name for name in shown if row[name] is None} == nulls
                 # In JSON a null has no type, so that no column shows it.
-                named = {one.name for one in record.columns}
+                named = {column.name for column in record.columns}
                 assert named == set(row) if write is avro_bytes else set(row) - named <= nulls
 
 
@@ -155,7 +155,7 @@ def test_tables_have_the_names_of_the_source_with_a_hash_where_no_topic_has_them
     events[0]["source_metadata"]["database"] = "ea-main"
     events[1]["source_metadata"]["database"] = "ea_main"
     first, second = (
-        table_name(one) for one in EventFile("a", BytesIO(avro_bytes("mysql", events)))
+        table_name(event) for event in EventFile("a", BytesIO(avro_bytes("mysql", events)))
     )
     assert second == "ea_main.orders"
     assert first.startswith("ea_main_")
@@ -168,9 +168,15 @@ def test_a_row_without_a_key_is_an_event_of_its_own_deletions_too():
     for event in events:
         event["source_metadata"]["primary_keys"] = []
     made = records_of(avro_bytes("mysql", events))
-    assert {one.mod_type for one in made} == {"INSERT"}
-    assert [one.mods[0].keys for one in made] == [{"_datastream_uuid": e["uuid"]} for e in events]
-    deleted = [one for one in made if one.mods[0].new_values["_datastream_change_type"] == "DELETE"]
+    assert {record.mod_type for record in made} == {"INSERT"}
+    assert [record.mods[0].keys for record in made] == [
+        {"_datastream_uuid": e["uuid"]} for e in events
+    ]
+    deleted = [
+        record
+        for record in made
+        if record.mods[0].new_values["_datastream_change_type"] == "DELETE"
+    ]
     assert deleted
 
 
@@ -221,12 +227,12 @@ def test_numbers_of_json_are_text_with_all_their_digits():
     line = json_bytes(history("mysql", random.Random(1), 1))
     line = line.replace(b'"note": "change 0"', b'"note": {"n": 1.2345678901234567890}, "x": null')
     (record,) = records_of(line, "a.jsonl")
-    found = values_of(record)
-    assert found["note"] == '{"n":1.2345678901234567890}'
-    assert found["id"] == str(record.mods[0].keys["id"])
-    assert found.pop("x", "absent") is None  # it has no type, so that no column shows it
+    values = values_of(record)
+    assert values["note"] == '{"n":1.2345678901234567890}'
+    assert values["id"] == str(record.mods[0].keys["id"])
+    assert values.pop("x", "absent") is None  # it has no type, so that no column shows it
     assert "x" not in {column.name for column in record.columns}
-    assert Decimal(found["price"]) == 1
+    assert Decimal(values["price"]) == 1
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="no files of Datastream (TIDEGATE_DATASTREAM_FILES)")
@@ -234,13 +240,15 @@ def test_real_files_become_records():
     carried, refused = 0, []
     for path in sorted(REAL.rglob("*.avro")):
         try:
-            carried += sum(len(values_of(one)) for one in records_of(path.read_bytes(), path.name))
+            carried += sum(
+                len(values_of(record)) for record in records_of(path.read_bytes(), path.name)
+            )
         except InvalidEvent as error:
             refused.append(error.message)
     assert carried > 100
     # One that the template's authors made by hand: microseconds that no calendar has.
     assert len(refused) <= 1
-    assert all("timestamp" in one for one in refused)
+    assert all("timestamp" in message for message in refused)
 
 
 def test_the_place_can_be_read_from_a_record():
@@ -295,24 +303,26 @@ def test_an_update_of_spanner_without_the_whole_row_is_refused(capture):
 @pytest.mark.parametrize("parks", [True, False])
 def test_a_change_stream_that_captures_the_whole_row_is_read_on(capture, parks):
     at_minute = history("postgresql", random.Random(1), 1)[0]["source_timestamp"] // 60_000
-    one = ObjectModel(now_us=(at_minute + 60) * 60_000_000, parks=parks)
+    reader = ObjectModel(now_us=(at_minute + 60) * 60_000_000, parks=parks)
     events = [
         spanner_event("UPDATE", "NEW_VALUES", number=0, note="lost"),
         spanner_event("UPDATE", capture, number=1, note="whole"),
     ]
     paths = [f"root/shop_orders/{minute_folder(at_minute + n)}/{n}.jsonl" for n in range(2)]
     for path, event in zip(paths, events, strict=True):
-        one.files.put(path, json.dumps(event).encode() + b"\n", modified_us=at_minute * 60_000_000)
+        reader.files.put(
+            path, json.dumps(event).encode() + b"\n", modified_us=at_minute * 60_000_000
+        )
     if parks:
-        one.run()
+        reader.run()
     else:
         with pytest.raises(IncompleteRow, match=r"remove the file"):
-            one.run()
-        one.files.remove(paths[0])
-        one.die()
-        one.run()
-    assert [letter.reason for letter in one.dead_letters] == ["IncompleteRow"] * parks
-    ((message, _),) = one.published
+            reader.run()
+        reader.files.remove(paths[0])
+        reader.die()
+        reader.run()
+    assert [letter.reason for letter in reader.dead_letters] == ["IncompleteRow"] * parks
+    ((message, _),) = reader.published
     assert message.value.mods[0].new_values["note"] == "whole"
 
 
@@ -337,7 +347,7 @@ def test_metadata_that_a_source_has_are_columns(source):
             column = f"_datastream_{name}"
             assert (column in mod.new_values) == (name in expected)
             assert mod.new_values.get(column) == expected.get(name)
-            assert column in {one.name for one in record.columns} or name not in expected
+            assert column in {column.name for column in record.columns} or name not in expected
 
 
 def of_json(payload, **metadata):
@@ -362,14 +372,14 @@ def test_columns_whose_names_avro_does_not_have_get_others():
     (keyed,) = of_json({"the id": 7}, primary_keys=["the id"])
     ((name, value),) = keyed.mods[0].keys.items()
     assert (name[:7], value) == ("the_id_", "7")
-    assert [one.name for one in keyed.columns if one.is_primary_key] == [name]
+    assert [column.name for column in keyed.columns if column.is_primary_key] == [name]
 
 
 def deep(levels):
-    found = 1
+    nested = 1
     for _ in range(levels):
-        found = [found]
-    return found
+        nested = [nested]
+    return nested
 
 
 @pytest.mark.rule("datastream-hostile-files")
@@ -384,7 +394,7 @@ def test_a_few_characters_of_json_do_not_become_many(value):
     if value == "deep":
         line = json.dumps({**event, "payload": {**event["payload"], "note": deep(900)}})
     tracemalloc.start()
-    (error,) = [found for found in refusals(line.encode()) if found is not None]
+    (error,) = [refusal for refusal in refusals(line.encode()) if refusal is not None]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(error, InvalidEvent | FileDamaged)
@@ -453,16 +463,16 @@ FOUND = found_file("o/2024/02/29/23/59/a.avro", within="o", modified_us=0)
 def test_a_refused_event_is_a_dead_letter_with_file_record_and_error():
     error = InvalidEvent.at(Position(FOUND.path, 5), "the value is wrong")
     record = refused_event(error, FOUND, 5, earliest_us=70, turn=2)
-    found = set_aside(record, file=FOUND.name, number=5, token="t")
-    (letter,) = found.parked
+    record_aside = set_aside(record, file=FOUND.name, number=5, token="t")
+    (letter,) = record_aside.parked
     assert (letter.form, letter.reason, letter.token) == (FORM_EVENT, "InvalidEvent", "t")
     content = json.loads(letter.content)
     assert (content["file"], content["record"]) == (FOUND.path, 5)
     assert "the value is wrong" in content["error"]
     assert letter.error == content["error"]
     # It parks no key.
-    diverted, parked = ParkedKeys().divert(found, token="t")
-    assert diverted == found
+    diverted, parked = ParkedKeys().divert(record_aside, token="t")
+    assert diverted == record_aside
     assert (parked.keys, parked.changes) == (frozenset(), 1)
 
 
@@ -470,9 +480,12 @@ def test_a_refused_file_has_a_place_beside_its_records():
     error = FileCutShort.at(Position(FOUND.path, 4), "the file ends in the middle of a line")
     record = refused_file(error, FOUND, 5, earliest_us=70, turn=2)
     assert file_and_record(record.server_transaction_id) == (FOUND.name, 5)
-    found = set_aside(record, file=FOUND.name, number=5, token="t")
-    assert (found.server_transaction_id, found.record_sequence) == (f"{FOUND.name}!", "5/2")
-    (letter,) = found.parked
+    record_aside = set_aside(record, file=FOUND.name, number=5, token="t")
+    assert (record_aside.server_transaction_id, record_aside.record_sequence) == (
+        f"{FOUND.name}!",
+        "5/2",
+    )
+    (letter,) = record_aside.parked
     assert letter.key == f"{FOUND.name}-00000005".encode()
 
 
@@ -514,17 +527,17 @@ def translator(inner, *, parks):
 def test_the_place_is_the_file_and_its_record():
     for translate in (translator(Inner(), parks=False).translate,
                       translator(Inner(), parks=False).translate_now):  # fmt: skip
-        found = translate(RECORD, token="t")
-        assert found == PublishableRecord(7, FILE, "5/2", (MESSAGE,))
+        translated = translate(RECORD, token="t")
+        assert translated == PublishableRecord(7, FILE, "5/2", (MESSAGE,))
     assert translator(Inner(now=False), parks=True).translate_now(RECORD, token="t") is None
     # One that is late by its place has its release time.
     record = RECORD._replace(record_sequence=place_of(5_000, 2))
-    found = translator(Inner(), parks=False).translate(record, token="t")
-    assert found == PublishableRecord(9, FILE, "5/2", (MESSAGE,))
+    translated = translator(Inner(), parks=False).translate(record, token="t")
+    assert translated == PublishableRecord(9, FILE, "5/2", (MESSAGE,))
     # A copy is never translated.
     copy = copied_event(FOUND, 5, earliest_us=7, turn=2)
-    found = translator(Inner(SchemaError("x")), parks=False).translate_now(copy, token="t")
-    assert (found.server_transaction_id, found.filtered) == (FOUND.name, 1)
+    translated = translator(Inner(SchemaError("x")), parks=False).translate_now(copy, token="t")
+    assert (translated.server_transaction_id, translated.filtered) == (FOUND.name, 1)
 
 
 @pytest.mark.parametrize(
@@ -537,9 +550,9 @@ def test_a_refused_event_stops_or_is_a_dead_letter(error):
         translator(Inner(error), parks=False).translate(RECORD, token="t")
     parking = translator(Inner(error), parks=True)
     assert parking.translate_now(RECORD, token="t") is None
-    found = parking.translate(RECORD, token="t")
-    (letter,) = found.parked
-    assert found.server_transaction_id == FILE
+    translated = parking.translate(RECORD, token="t")
+    (letter,) = translated.parked
+    assert translated.server_transaction_id == FILE
     assert letter.reason == type(error).__name__
     assert b'"file": "o/a.avro", "record": 5, "table": "shop.orders"' in letter.content
     later = QueryInterrupted("later", code="UNAVAILABLE")  # what may pass is raised

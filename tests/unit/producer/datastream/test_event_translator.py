@@ -62,13 +62,13 @@ class Worker:
 
     def publish(self, record):
         """Return the row that is published of a record."""
-        found = self.translator.translate_now(record, token="t")
-        if found is None:
-            found = self.translator.translate(record, token="t")
-        if not found.messages:
-            return found.parked
-        row = read_framed(found.messages[0].value, self.registry.schema)["new_values"]
-        return {name: one for name, one in row.items() if not name.startswith("_datastream")}
+        translated = self.translator.translate_now(record, token="t")
+        if translated is None:
+            translated = self.translator.translate(record, token="t")
+        if not translated.messages:
+            return translated.parked
+        row = read_framed(translated.messages[0].value, self.registry.schema)["new_values"]
+        return {name: value for name, value in row.items() if not name.startswith("_datastream")}
 
 
 def record(kind, value, *, key=("long", 7), name="note"):
@@ -77,14 +77,16 @@ def record(kind, value, *, key=("long", 7), name="note"):
     event["payload"] = {"id": key[1], name: value}
     schema = schema_of("mysql")
     schema["fields"][-1]["type"]["fields"] = [
-        {"name": column, "type": ["null", one], "default": None}
-        for column, one in (("id", key[0]), (name, kind))
+        {"name": column, "type": ["null", avro_kind], "default": None}
+        for column, avro_kind in (("id", key[0]), (name, kind))
     ]
     out = io.BytesIO()
     fastavro.writer(out, fastavro.parse_schema(schema), [event])
     file = EventFile("o/a.avro", io.BytesIO(out.getvalue()))
-    (one,) = file
-    return EventRecords().record_of(one, file.fields, file=FILE, release_us=9, place=place_of(7, 2))
+    (read_event,) = file
+    return EventRecords().record_of(
+        read_event, file.fields, file=FILE, release_us=9, place=place_of(7, 2)
+    )
 
 
 def unscaled(number):
@@ -94,12 +96,12 @@ def unscaled(number):
 def notes(records, *, restarts=False):
     """Return what is published of a column, by one worker or by one for each record."""
     registry = Registry()
-    worker, found = Worker(registry), []
-    for one in records:
+    worker, published_notes = Worker(registry), []
+    for change_record in records:
         if restarts:
             worker = Worker(registry)
-        found.append(str(worker.publish(one)["note"]))
-    return found
+        published_notes.append(str(worker.publish(change_record)["note"]))
+    return published_notes
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -183,17 +185,17 @@ def test_a_key_whose_type_changed_is_refused():
     registry = Registry()
     worker = Worker(registry)
     worker.publish(record(NARROW, unscaled(150)))
-    for one in (worker, Worker(registry)):
+    for any_worker in (worker, Worker(registry)):
         with pytest.raises(IncompatibleChange):
-            one.publish(record(NARROW, unscaled(150), key=("string", "7")))
+            any_worker.publish(record(NARROW, unscaled(150), key=("string", "7")))
         with pytest.raises(IncompatibleChange):
-            one.publish(record(WIDE, unscaled(150), key=(NARROW, unscaled(7))))
+            any_worker.publish(record(WIDE, unscaled(150), key=(NARROW, unscaled(7))))
     registry = Registry()
     worker = Worker(registry)
     worker.publish(record("string", "a", key=(NARROW, unscaled(700))))
-    for one in (worker, Worker(registry)):
+    for any_worker in (worker, Worker(registry)):
         with pytest.raises(IncompatibleChange):
-            one.publish(record("string", "a", key=(WIDE, unscaled(7 * 10**30))))
+            any_worker.publish(record("string", "a", key=(WIDE, unscaled(7 * 10**30))))
 
 
 def test_the_columns_of_metadata_are_added_to_the_topics_of_earlier_versions():
@@ -206,8 +208,10 @@ def test_the_columns_of_metadata_are_added_to_the_topics_of_earlier_versions():
     before, after = Worker(registry), Worker(registry)
     for worker, one in ((before, old), (after, new), (before, old), (after, new)):
         assert worker.publish(one)["note"] == "a"
-    first, second = (one.schema for one in registry.versions("shop.shop.orders-value"))
-    fields = [[one["name"] for one in row_fields(schema).values()] for schema in (first, second)]
+    first, second = (version.schema for version in registry.versions("shop.shop.orders-value"))
+    fields = [
+        [field["name"] for field in row_fields(schema).values()] for schema in (first, second)
+    ]
     assert fields[1][: len(fields[0])] == fields[0]
     assert fields[1][len(fields[0]) :] == ["_datastream_schema_key", "_datastream_tx_id"]
     message = before.translator.translate(old, token="t").messages[0]
@@ -226,16 +230,18 @@ def json_record(payload, *, deleted=False):
     event["source_metadata"].update(kind)
     line = json.loads(json_bytes([event]))
     data = json.dumps({**line, "payload": {"id": 7, **payload}}).encode() + b"\n"
-    (one,) = EventFile("o/a.jsonl", io.BytesIO(data))
-    return EventRecords().record_of(one, None, file="0" * 16, release_us=9, place=place_of(7, 2))
+    (read_event,) = EventFile("o/a.jsonl", io.BytesIO(data))
+    return EventRecords().record_of(
+        read_event, None, file="0" * 16, release_us=9, place=place_of(7, 2)
+    )
 
 
 def published(worker, one):
     """Return the value of a json_record's change, and the columns of the row that it names."""
-    found = worker.translator.translate_now(one, token="t")
-    if found is None:
-        found = worker.translator.translate(one, token="t")
-    value = read_framed(found.messages[0].value, worker.registry.schema)
+    translated = worker.translator.translate_now(one, token="t")
+    if translated is None:
+        translated = worker.translator.translate(one, token="t")
+    value = read_framed(translated.messages[0].value, worker.registry.schema)
     names = value["new_columns"] or value["old_columns"]
     return value, {name for name in names if not name.startswith("_")}
 

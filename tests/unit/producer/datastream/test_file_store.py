@@ -44,13 +44,13 @@ def logless(monkeypatch, capfd):
 def test_a_folder_lists_what_it_holds_by_name(place):
     for name in ("b/1.avro", "c.avro", "a/2/3.avro"):
         place.put(name, b"x")
-    found = place.store.entries(place.root)
-    assert [(one.name, one.is_folder) for one in found] == [
+    entries = place.store.entries(place.root)
+    assert [(entry.name, entry.is_folder) for entry in entries] == [
         ("a", True), ("b", True), ("c.avro", False),
     ]  # fmt: skip
-    (below,) = place.store.entries(found[0].path)
+    (below,) = place.store.entries(entries[0].path)
     assert below.name == "2"
-    path = found[2].path  # a file holds itself
+    path = entries[2].path  # a file holds itself
     assert place.store.entries(path) == [Entry("c.avro", path, is_folder=False)]
     for look in (place.store.entries, place.store.open):
         with pytest.raises(ConfigError, match=r"nope.* does not exist"):
@@ -61,10 +61,10 @@ def test_files_of_all_folders_below_with_the_time_of_writing(place):
     for name in ("a/2/3.avro", "a/4.avro", "b/5.avro"):
         place.put(name, b"x")
     now_us = time.time_ns() // 1_000
-    found = place.store.files_below(f"{place.root}/a")
-    names = sorted(one.path.removeprefix(place.root) for one in found)
+    files = place.store.files_below(f"{place.root}/a")
+    names = sorted(file.path.removeprefix(place.root) for file in files)
     assert names == ["/a/2/3.avro", "/a/4.avro"]
-    assert all(abs(now_us - one.modified_us) < 3_600_000_000 for one in found)
+    assert all(abs(now_us - file.modified_us) < 3_600_000_000 for file in files)
     assert place.store.files_below(f"{place.root}/nothing") == []
     place.put("a/6.avro", b"x")
     assert len(place.store.files_below(f"{place.root}/a")) == 3
@@ -75,12 +75,12 @@ def test_a_file_that_keeps_its_time_when_it_is_copied_counts_from_when_it_came(t
     path = tmp_path / "a.avro"
     path.write_bytes(b"x")
     os.utime(path, (1, 1))  # as `cp -p`, `rsync -t` and `aws s3 sync` do
-    (found,) = LocalStore().files_below(str(tmp_path))
-    assert abs(found.modified_us - came_us) < 3_600_000_000
+    (file,) = LocalStore().files_below(str(tmp_path))
+    assert abs(file.modified_us - came_us) < 3_600_000_000
     ahead_s = came_us // 1_000_000 + 10_000
     os.utime(path, (ahead_s, ahead_s))
-    (found,) = LocalStore().files_below(str(tmp_path))
-    assert found.modified_us == ahead_s * 1_000_000
+    (file,) = LocalStore().files_below(str(tmp_path))
+    assert file.modified_us == ahead_s * 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_a_file_that_keeps_its_time_when_it_is_copied_counts_from_when_it_came(t
 )
 def test_times_of_writing_in_the_forms_of_libraries(entry, modified_us):
     files = SimpleNamespace(find=lambda _, detail: {"b/f": {"name": "b/f", **entry}})
-    (one,) = FsspecStore(files, scheme="s3").files_below("b")
-    assert one.modified_us == modified_us
+    (file,) = FsspecStore(files, scheme="s3").files_below("b")
+    assert file.modified_us == modified_us
     files = SimpleNamespace(find=lambda _, detail: {"b/f": {}})
     with pytest.raises(ConfigError, match="does not say when it was written"):
         FsspecStore(files, scheme="s3").files_below("b")
@@ -107,14 +107,14 @@ def test_errors_of_a_name_that_is_not_utf_8_are_text(tmp_path, monkeypatch):
     """They are served and published."""
     with open(os.fsencode(tmp_path) + b"/a\xff.avro", "wb") as file:  # noqa: PTH123 - bytes
         file.write(b"x")
-    (found,) = LocalStore().files_below(str(tmp_path))
+    (unreadable,) = LocalStore().files_below(str(tmp_path))
 
     def fail(*_, **__):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(file_store.Path, "open", fail)
     with pytest.raises(UnreachableError, match=r"a\\udcff\.avro cannot be read: OSError") as caught:
-        LocalStore().open(found.path)
+        LocalStore().open(unreadable.path)
     assert str(caught.value).encode()
 
 
@@ -189,11 +189,11 @@ def test_other_locations_are_refused(location):
 
 def test_what_another_program_writes_is_seen_at_once(place):
     place.put("a/1.avro", b"x")
-    assert [one.name for one in place.store.entries(place.root)] == ["a"]
+    assert [entry.name for entry in place.store.entries(place.root)] == ["a"]
     assert len(place.store.files_below(place.root)) == 1
     place.put("b/1.avro", b"x")
     place.put("a/1.avro", b"longer")
-    assert [one.name for one in place.store.entries(place.root)] == ["a", "b"]
+    assert [entry.name for entry in place.store.entries(place.root)] == ["a", "b"]
     assert len(place.store.files_below(place.root)) == 2
     with place.store.open(f"{place.root}/a/1.avro") as stream:
         assert stream.read() == b"longer"
@@ -355,8 +355,8 @@ def tree(tmp_path):
     return tmp_path
 
 
-def below(tree, found):
-    return [one.path.removeprefix(f"{tree}/") for one in found]
+def below(tree, files):
+    return [file.path.removeprefix(f"{tree}/") for file in files]
 
 
 def test_the_folder_of_one_object_and_one_with_files_are_themselves(tree):
@@ -423,8 +423,8 @@ def test_names_are_those_of_the_source_where_datastreams_are_ambiguous(inventory
     records = history("mysql", random.Random(7), 2)
     records[0]["source_metadata"].update(database="a", table="b_c")
     records[1]["source_metadata"].update(database="a_b", table="c")
-    for one in records:
-        one["object"] = "a_b_c"
+    for record in records:
+        record["object"] = "a_b_c"
     inventory.add(FIELDS, events(records))
     assert [one.name for one in inventory.objects()] == ["a.b_c", "a_b.c"]
 

@@ -52,11 +52,11 @@ def read(tasks, query, count):
     """Return records until there are so many changes."""
 
     async def run():
-        found = []
-        while sum(isinstance(one, DataChangeRecord) for one in found) < count:
+        records = []
+        while sum(isinstance(record, DataChangeRecord) for record in records) < count:
             assert await query.next_size() is not None
-            found += (await query.receive()).decode()[0]
-        return found
+            records += (await query.receive()).decode()[0]
+        return records
 
     return tasks.run(run)
 
@@ -65,23 +65,25 @@ def test_files_that_appear_are_read_and_heartbeats_do_not_fall(tmp_path, tasks):
     events = history("mysql", random.Random(1), 20)
     write_stream(tmp_path, "mysql", events[:7], first=first())
     query = query_of(tmp_path, tasks)
-    found = read(tasks, query, 7)
+    records = read(tasks, query, 7)
     write_stream(tmp_path, "mysql", events[7:], first=first(1))
-    found += read(tasks, query, 13)
+    records += read(tasks, query, 13)
     query.cancel()
     rows = [
-        {**one.mods[0].new_values, **one.mods[0].old_values}["_datastream_uuid"]
-        for one in found
-        if isinstance(one, DataChangeRecord)
+        {**record.mods[0].new_values, **record.mods[0].old_values}["_datastream_uuid"]
+        for record in records
+        if isinstance(record, DataChangeRecord)
     ]
     assert rows == [event["uuid"] for event in events]
-    beats = [one.timestamp_ns for one in found if isinstance(one, HeartbeatRecord)]
+    beats = [record.timestamp_ns for record in records if isinstance(record, HeartbeatRecord)]
     assert beats == sorted(beats)
 
 
 def test_the_initial_query_leads_to_the_objects_and_each_to_its_files(tmp_path, tasks):
     write_stream(tmp_path, "mysql", history("mysql", random.Random(1), 7), first=first())
-    ((root,),) = [one.decode()[0] for one in received(query_of(tmp_path, tasks, token=""), tasks)]
+    ((root,),) = [
+        response.decode()[0] for response in received(query_of(tmp_path, tasks, token=""), tasks)
+    ]
     (child,) = root.children
     assert (child.parents, child.start_ns) == ((), root.start_ns)
     objects = query_of(tmp_path, tasks, token=child.token)
@@ -114,15 +116,15 @@ def test_a_large_block_is_read_once_its_bytes_are_held(tmp_path, tasks):
     sizes = []
 
     async def run():
-        found = []
-        while sum(isinstance(one, DataChangeRecord) for one in found) < 3:
+        read_records = []
+        while sum(isinstance(record, DataChangeRecord) for record in read_records) < 3:
             sizes.append(await query.next_size())
             held = query.held_bytes
             records, unfinished = (await query.receive()).decode()
             assert unfinished == query.held_bytes
-            if any(isinstance(one, DataChangeRecord) for one in records):
+            if any(isinstance(record, DataChangeRecord) for record in records):
                 assert sizes[-1] + held >= 8 * 4 * LARGE_BYTES
-            found += records
+            read_records += records
         while query.held_bytes:  # the block is held until its last event was read
             await query.next_size()
             await query.receive()
@@ -139,7 +141,7 @@ def test_a_portion_ends_where_its_records_are_many_bytes(tmp_path, tasks):
     write_stream(tmp_path, "mysql", events, first=first())
     query, left = query_of(tmp_path, tasks), 7
     while left:
-        count = sum(isinstance(one, DataChangeRecord) for one in query.step()[0])
+        count = sum(isinstance(record, DataChangeRecord) for record in query.step()[0])
         assert count <= 1
         left -= count
     query.cancel()
@@ -222,8 +224,8 @@ def test_what_was_met_is_counted_and_logged(place):
     assert figures.counts()["files"] == 3
     assert figures.progress().open_since_us > reader.minute * US_PER_MINUTE
     events = ("files were read", "events or files were late")
-    lines = [one for one in logs if one["event"] in events]
-    assert [(one["event"], one.get("files"), one.get("late_files")) for one in lines] == [
+    lines = [log for log in logs if log["event"] in events]
+    assert [(line["event"], line.get("files"), line.get("late_files")) for line in lines] == [
         ("events or files were late", None, 1),
         ("files were read", 2, None),
         ("files were read", 1, None),
@@ -252,34 +254,34 @@ class SlowFiles(MemoryFiles):
 def slow_history(hours=400):
     """Return the reading of a slow bucket with a file in each hour, and the uuids of its events."""
     files, first = SlowFiles(), 28_000_000
-    one = ObjectModel(now_us=(first + 60 * hours) * US_PER_MINUTE, files=files)
-    files.clock = one.clock
+    reader = ObjectModel(now_us=(first + 60 * hours) * US_PER_MINUTE, files=files)
+    files.clock = reader.clock
     events = history("mysql", random.Random(1), hours)
     for number, event in enumerate(events):
         path = f"root/shop_orders/{minute_folder(first + 60 * number)}/a.avro"
         files.put(path, avro_bytes("mysql", [event]), modified_us=0)
-    return one, [event["uuid"] for event in events]
+    return reader, [event["uuid"] for event in events]
 
 
 def test_a_long_listing_is_never_silent_for_long_and_is_repeated_once_it_failed():
-    one, uuids = slow_history()
-    began_us, longest_us = one.clock.now_us, 0
-    while not one.query or one.query._reading.progress is None:
-        before_us = one.clock.now_us
-        one.step()
-        longest_us = max(longest_us, one.clock.now_us - before_us)
-    assert one.clock.now_us - began_us > 120_000_000
+    reader, uuids = slow_history()
+    began_us, longest_us = reader.clock.now_us, 0
+    while not reader.query or reader.query._reading.progress is None:
+        before_us = reader.clock.now_us
+        reader.step()
+        longest_us = max(longest_us, reader.clock.now_us - before_us)
+    assert reader.clock.now_us - began_us > 120_000_000
     assert longest_us <= 1_500_000
-    one.run()
-    assert one.uuids() == uuids
+    reader.run()
+    assert reader.uuids() == uuids
     # One that fails halfway is not taken for a whole one.
-    one, uuids = slow_history(hours=50)
-    one.files.fails_at = 30
+    reader, uuids = slow_history(hours=50)
+    reader.files.fails_at = 30
     with pytest.raises(UnreachableError):
-        one.run()
-    one.files.fails_at = None
-    one.run()  # the same query: it lists again
-    assert len(one.published) == len(uuids)
+        reader.run()
+    reader.files.fails_at = None
+    reader.run()  # the same query: it lists again
+    assert len(reader.published) == len(uuids)
 
 
 class DenyingFiles(MemoryFiles):
@@ -305,46 +307,46 @@ class DenyingFiles(MemoryFiles):
 def denying_model(**more):
     """Return a reading of two files, their folder, and the uuids of their events."""
     minute, events = 28_000_000, history("mysql", random.Random(1), 6)
-    one = ObjectModel(now_us=(minute + 2) * US_PER_MINUTE, files=DenyingFiles(), **more)
+    reader = ObjectModel(now_us=(minute + 2) * US_PER_MINUTE, files=DenyingFiles(), **more)
     folder = f"root/shop_orders/{minute_folder(minute)}"
     for name, some in (("a.avro", events[:3]), ("b.avro", events[3:])):
         data = avro_bytes("mysql", some)
-        one.files.put(f"{folder}/{name}", data, modified_us=(minute + 1) * US_PER_MINUTE)
-    return one, folder, [event["uuid"] for event in events]
+        reader.files.put(f"{folder}/{name}", data, modified_us=(minute + 1) * US_PER_MINUTE)
+    return reader, folder, [event["uuid"] for event in events]
 
 
 @pytest.mark.parametrize("opens", [False, True])
 @pytest.mark.parametrize("parks", [False, True])
 def test_a_file_that_may_not_be_read_stops_its_stream_partition_and_is_read_later(parks, opens):
-    one, folder, uuids = denying_model(parks=parks)
-    one.files.denies, one.files.opens = f"{folder}/a.avro", opens
-    one.run()  # it may still be written: with others first, then with the rights that it gets
-    assert len(one.published) == 3
-    one.clock.now_us += 20 * US_PER_MINUTE
+    reader, folder, uuids = denying_model(parks=parks)
+    reader.files.denies, reader.files.opens = f"{folder}/a.avro", opens
+    reader.run()  # it may still be written: with others first, then with the rights that it gets
+    assert len(reader.published) == 3
+    reader.clock.now_us += 20 * US_PER_MINUTE
     with pytest.raises(FileDenied, match="may not be read") as raised:
-        one.run()
+        reader.run()
     assert raised.value.fields["file"] == f"{folder}/a.avro"
-    consequence = consequence_of(raised.value, token=one.partition.child.token)
+    consequence = consequence_of(raised.value, token=reader.partition.child.token)
     assert consequence is Consequence.STOP_STREAM_PARTITION
-    one.commit()
-    one.die()
-    one.files.denies = ""
-    one.run()
-    assert (sorted(one.uuids()), one.dead_letters) == (sorted(uuids), [])
+    reader.commit()
+    reader.die()
+    reader.files.denies = ""
+    reader.run()
+    assert (sorted(reader.uuids()), reader.dead_letters) == (sorted(uuids), [])
 
 
 def test_a_published_file_or_a_location_that_may_not_be_read_any_more_stops():
-    one, folder, _ = denying_model()
-    one.run()
-    one.die()
-    one.files.denies = f"{folder}/b.avro"
+    reader, folder, _ = denying_model()
+    reader.run()
+    reader.die()
+    reader.files.denies = f"{folder}/b.avro"
     with pytest.raises(FileDenied):
-        one.run()
-    one, folder, _ = denying_model()
-    one.files.denies = folder
+        reader.run()
+    reader, folder, _ = denying_model()
+    reader.files.denies = folder
     with pytest.raises(ConfigError) as raised:
-        one.run()
-    consequence = consequence_of(raised.value, token=one.partition.child.token)
+        reader.run()
+    consequence = consequence_of(raised.value, token=reader.partition.child.token)
     assert consequence is Consequence.STOP_WORKER
 
 
@@ -382,7 +384,7 @@ def test_a_location_that_comes_back_is_read_on(tmp_path):
 
 
 def files_from(*place, **minutes):
-    return [file for found in listing.files_from(*place, **minutes) for file in found]
+    return [file for files in listing.files_from(*place, **minutes) for file in files]
 
 
 def listed_store(minutes):
@@ -399,9 +401,9 @@ def test_every_file_from_the_minute_on_is_found_and_none_before(span):
     store = listed_store(minutes)
     for other in (".hidden.avro", "notes.txt"):
         store.put(f"r/o/{minute_folder(MINUTE)}/{other}", b"")
-    found = files_from(store, "r/o", from_minute=MINUTE, now_minute=MINUTE + span)
+    files = files_from(store, "r/o", from_minute=MINUTE, now_minute=MINUTE + span)
     assert files_from(LocalStore(), "/gone", from_minute=MINUTE, now_minute=MINUTE) == []
-    assert sorted(one.minute for one in found) == sorted(m for m in minutes if m >= MINUTE)
+    assert sorted(file.minute for file in files) == sorted(m for m in minutes if m >= MINUTE)
 
 
 def test_a_listing_comes_in_parts_and_a_short_one_costs_one_for_each_hour():
@@ -447,48 +449,53 @@ def store_of(*folders):
 def test_each_folder_is_named_once_and_a_new_one_later():
     store = store_of("a", "b")
     query = objects_query(store)
-    found, _ = query.step()
-    assert [one.tokens for one in found[:-1]] == [(object_token(7, "a"),), (object_token(7, "b"),)]
-    assert isinstance(found[-1], HeartbeatRecord)
+    records, _ = query.step()
+    assert [record.tokens for record in records[:-1]] == [
+        (object_token(7, "a"),),
+        (object_token(7, "b"),),
+    ]
+    assert isinstance(records[-1], HeartbeatRecord)
     assert query.step() == ([], NOW_US + 1_000_000)
-    assert query.earliest_us * 1_000 == found[-1].timestamp_ns
+    assert query.earliest_us * 1_000 == records[-1].timestamp_ns
     for name, back_us in (("c", 0), ("d", 3_600_000_000)):  # also while the clock is set back
         store.put(f"r/{name}/{minute_folder(MINUTE)}/a.avro", b"")
         query.clock.now_us += 1_000_000
         query.clock.back_us = back_us
-        found, _ = query.step()
-        assert [one.tokens for one in found[:-1]] == [(object_token(7, name),)]
+        records, _ = query.step()
+        assert [record.tokens for record in records[:-1]] == [(object_token(7, name),)]
 
 
 def test_a_folder_may_have_any_name_of_which_a_token_can_be_made():
     names = ["a b", "naïve-日本", "day=1&x=%2F#?"]
-    found, _ = objects_query(store_of(*names)).step()
-    assert [one.tokens for one in found[:-1]] == [(object_token(7, one),) for one in sorted(names)]
+    records, _ = objects_query(store_of(*names)).step()
+    assert [record.tokens for record in records[:-1]] == [
+        (object_token(7, name),) for name in sorted(names)
+    ]
     with pytest.raises(MisplacedFile, match=r"not UTF-8.*caf\\\\udce9"):
         objects_query(store_of("caf\udce9")).step()
 
 
 def test_an_object_begins_at_the_first_time_that_is_open():
     query = objects_query(store_of("a"), start_us=500)
-    found, _ = query.step()
-    assert found[0].start_ns == 501_000
-    assert found[-1].timestamp_ns == (NOW_US - 60_000_000 + 1) * 1_000
+    records, _ = query.step()
+    assert records[0].start_ns == 501_000
+    assert records[-1].timestamp_ns == (NOW_US - 60_000_000 + 1) * 1_000
     query.clock.now_us += 60_000_000
     query._store.put(f"r/c/{minute_folder(MINUTE)}/a.avro", b"")
     later, _ = query.step()
-    assert later[0].start_ns == found[-1].timestamp_ns
+    assert later[0].start_ns == records[-1].timestamp_ns
 
 
 def test_a_location_with_one_object_is_that_object_and_an_empty_one_has_none():
-    found, _ = objects_query(store_of("")).step()
-    assert [one.tokens for one in found if isinstance(one, PartitionStartRecord)] == [
+    records, _ = objects_query(store_of("")).step()
+    assert [record.tokens for record in records if isinstance(record, PartitionStartRecord)] == [
         (object_token(7, ""),)
     ]
-    found, _ = objects_query(MemoryFiles()).step()
-    assert [type(one) for one in found] == [HeartbeatRecord]
+    records, _ = objects_query(MemoryFiles()).step()
+    assert [type(record) for record in records] == [HeartbeatRecord]
     # One that the position has is not named again.
-    found, _ = objects_query(store_of("a", "b"), named=[object_token(7, "a")]).step()
-    assert [one.tokens for one in found[:-1]] == [(object_token(7, "b"),)]
+    records, _ = objects_query(store_of("a", "b"), named=[object_token(7, "a")]).step()
+    assert [record.tokens for record in records[:-1]] == [(object_token(7, "b"),)]
 
 
 @pytest.mark.parametrize("there", [[], [Entry(".staging", "r/.staging", is_folder=True)]])
@@ -499,11 +506,11 @@ def test_a_location_is_no_object_because_its_first_folder_comes_while_it_is_list
         listings.pop() if listings else MemoryFiles.entries(store, folder)
     )
     query = objects_query(store)
-    found, _ = query.step()
-    assert [type(one) for one in found] == [HeartbeatRecord]
+    records, _ = query.step()
+    assert [type(record) for record in records] == [HeartbeatRecord]
     query.clock.now_us += 1_000_000
-    found, _ = query.step()
-    assert [one.tokens for one in found[:-1]] == [(object_token(7, "a"),)]
+    records, _ = query.step()
+    assert [record.tokens for record in records[:-1]] == [(object_token(7, "a"),)]
 
 
 class Steps(WaitingQuery):
@@ -523,14 +530,14 @@ class Steps(WaitingQuery):
         self.calls += 1
         if not self.steps:
             return [], self.clock.monotonic_us() + 3_600_000_000
-        found = self.steps.pop(0)
-        if found == "block":
+        step = self.steps.pop(0)
+        if step == "block":
             self.entered.set()
             self.may_go.wait(30)
             return [], 0
-        if isinstance(found, Exception):
-            raise found
-        return found, 0
+        if isinstance(step, Exception):
+            raise step
+        return step, 0
 
     def stop(self):
         self.stopped += 1
@@ -548,10 +555,10 @@ def following(tasks, query):
 def test_a_quiet_query_says_that_it_lives(tasks):
     query = Steps(tasks, heartbeat_ms=1)
     for _ in range(3):
-        (found,) = following(tasks, query)
-        assert found == HeartbeatRecord(77_000)
+        (heartbeat,) = following(tasks, query)
+        assert heartbeat == HeartbeatRecord(77_000)
     assert query.calls == 1
-    assert RecordsResponse([found] * 3).size_bytes == 3 * 64
+    assert RecordsResponse([heartbeat] * 3).size_bytes == 3 * 64
     hungry = Hungry(tasks, *[[]] * 3, heartbeat_ms=0)
     assert following(tasks, hungry) == [HeartbeatRecord(77_000)]
 
@@ -579,15 +586,15 @@ def test_a_cancelled_query_ends_and_releases_what_is_open(tasks):
 
 def test_a_step_that_runs_releases_what_is_open_itself(tasks):
     query = Steps(tasks, "block")
-    found = []
-    waiting = threading.Thread(target=lambda: found.append(following(tasks, query)))
+    results = []
+    waiting = threading.Thread(target=lambda: results.append(following(tasks, query)))
     waiting.start()
     assert query.entered.wait(30)
     query.cancel()
     assert query.stopped == 0
     query.may_go.set()
     waiting.join(30)
-    assert found == [None]
+    assert results == [None]
     assert query.stopped == 1
 
 
@@ -604,14 +611,14 @@ def test_a_step_that_needs_bytes_waits_until_they_are_held(tasks):
     sizes = []
 
     async def run():
-        found = []
+        decoded = []
         for _ in range(3):
             sizes.append(await query.next_size())
             calls = query.calls
             response = await query.receive()
             assert query.calls == calls + (sizes[-1] == 70)  # beyond what is held already
-            found.append(response.decode())
-        return found
+            decoded.append(response.decode())
+        return decoded
 
     assert tasks.run(run) == [
         ([], 30), ([HeartbeatRecord(1)], 30), ([HeartbeatRecord(2)], 30),

@@ -45,32 +45,32 @@ def events(count, source="mysql", seed=1):
     return history(source, random.Random(seed), count)
 
 
-def put(one, number, some, *, source="mysql", minute=FIRST, after_us=0, data=None):
+def put(reader, number, source_events, *, source="mysql", minute=FIRST, after_us=0, data=None):
     path = f"{ROOT}/{minute_folder(minute)}/{number}.avro"
-    content = avro_bytes(source, some) if data is None else data
-    one.files.put(path, content, modified_us=(minute + 1) * US_PER_MINUTE + after_us)
+    content = avro_bytes(source, source_events) if data is None else data
+    reader.files.put(path, content, modified_us=(minute + 1) * US_PER_MINUTE + after_us)
     return path
 
 
-def names(some):
-    return [event["uuid"] for event in some]
+def names(source_events):
+    return [event["uuid"] for event in source_events]
 
 
-def begin(one):
-    while not one.partition.pending:
-        one.step()
-    one.commit()
+def begin(reader):
+    while not reader.partition.pending:
+        reader.step()
+    reader.commit()
 
 
-def later(one, minutes):
-    one.clock.now_us += minutes * US_PER_MINUTE
-    one.run()
+def later(reader, minutes):
+    reader.clock.now_us += minutes * US_PER_MINUTE
+    reader.run()
 
 
-def of_another_log(some):
-    for event in some:
+def of_another_log(source_events):
+    for event in source_events:
         event["source_metadata"]["log_file"] = event["sort_keys"][1] = "replica-bin.000001"
-    return some
+    return source_events
 
 
 @pytest.mark.rule("datastream-published-once")
@@ -81,147 +81,149 @@ def test_worlds(source, seed):
 
 
 def test_a_death_in_the_middle_of_a_file_goes_on_behind_its_last_record():
-    one, some = model(), events(500)
-    put(one, 1, some)
-    put(one, 2, some[:1], minute=FIRST + 1)
-    begin(one)
-    assert 0 < len(one.published) < 500
-    one.die()
-    one.run()
-    assert one.uuids() == names(some)
+    reader, source_events = model(), events(500)
+    put(reader, 1, source_events)
+    put(reader, 2, source_events[:1], minute=FIRST + 1)
+    begin(reader)
+    assert 0 < len(reader.published) < 500
+    reader.die()
+    reader.run()
+    assert reader.uuids() == names(source_events)
 
 
 @pytest.mark.rule("datastream-copies-left-out")
 def test_copies_are_recognised_after_a_death_whatever_is_read_first():
-    one, some = model(), events(6)
-    put(one, 5, some[:3])
-    begin(one)
-    one.die()
-    put(one, 1, some[:2] + some[4:])  # two copies, in a file that sorts before the other one
-    one.run()
-    assert sorted(one.uuids()) == sorted(names(some[:3] + some[4:]))
-    assert one.filtered == 2
+    reader, source_events = model(), events(6)
+    put(reader, 5, source_events[:3])
+    begin(reader)
+    reader.die()
+    put(
+        reader, 1, source_events[:2] + source_events[4:]
+    )  # two copies, in a file that sorts before the other one
+    reader.run()
+    assert sorted(reader.uuids()) == sorted(names(source_events[:3] + source_events[4:]))
+    assert reader.filtered == 2
 
 
 def test_a_backlog_is_read_without_copies_though_its_minutes_were_over_long_ago():
-    one, some = model(now_us=(FIRST + 600) * US_PER_MINUTE), events(8)
-    put(one, 1, some[:4])
-    put(one, 2, some[3:6], minute=FIRST + 2)
-    put(one, 3, some[5:], minute=FIRST + 4)
-    one.run()
-    assert one.uuids() == names(some)
-    assert one.filtered == 2
+    reader, source_events = model(now_us=(FIRST + 600) * US_PER_MINUTE), events(8)
+    put(reader, 1, source_events[:4])
+    put(reader, 2, source_events[3:6], minute=FIRST + 2)
+    put(reader, 3, source_events[5:], minute=FIRST + 4)
+    reader.run()
+    assert reader.uuids() == names(source_events)
+    assert reader.filtered == 2
 
 
 def test_a_closed_minutes_files_leave_the_position_and_are_not_read_again():
-    one, some = model(), events(6)
-    put(one, 1, some[:3])
-    put(one, 2, some[3:], minute=FIRST + 1)
-    one.run()
-    assert len(one.committed.boundary) == 2 + len({CLOSED, SOURCE})
-    later(one, 60)
+    reader, source_events = model(), events(6)
+    put(reader, 1, source_events[:3])
+    put(reader, 2, source_events[3:], minute=FIRST + 1)
+    reader.run()
+    assert len(reader.committed.boundary) == 2 + len({CLOSED, SOURCE})
+    later(reader, 60)
     closed = str(FIRST + 5 + 60 - 11)
-    assert dict(one.committed.boundary) == {CLOSED: closed, SOURCE: "mysql/mysql-bin"}
-    one.die()
-    later(one, 60)
-    assert len(one.uuids()) == 6
+    assert dict(reader.committed.boundary) == {CLOSED: closed, SOURCE: "mysql/mysql-bin"}
+    reader.die()
+    later(reader, 60)
+    assert len(reader.uuids()) == 6
 
 
 @pytest.mark.rule("datastream-in-order")
 def test_a_late_file_is_published_once_and_counted():
-    one, some = model(), events(6)
-    put(one, 1, some[:3])
-    later(one, 60)
-    late = put(one, 2, some[3:], after_us=50 * US_PER_MINUTE)
-    later(one, 15)
-    assert one.query._reading.counts["late_files"] == 1
-    assert len(one.uuids()) == 6
+    reader, source_events = model(), events(6)
+    put(reader, 1, source_events[:3])
+    later(reader, 60)
+    late = put(reader, 2, source_events[3:], after_us=50 * US_PER_MINUTE)
+    later(reader, 15)
+    assert reader.query._reading.counts["late_files"] == 1
+    assert len(reader.uuids()) == 6
     for _ in range(3):
-        one.die()
-        later(one, 15)
-    assert len(one.uuids()) == 6
-    later(one, 48 * 60)
-    assert one.files.opened.count(late) >= 1
-    assert dict(one.committed.boundary).keys() == {CLOSED, SOURCE}
+        reader.die()
+        later(reader, 15)
+    assert len(reader.uuids()) == 6
+    later(reader, 48 * 60)
+    assert reader.files.opened.count(late) >= 1
+    assert dict(reader.committed.boundary).keys() == {CLOSED, SOURCE}
 
 
 def test_a_late_file_without_an_event_is_late_once():
-    one, some = model(now_us=(FIRST + 60) * US_PER_MINUTE), events(3)
-    put(one, 1, some)
-    one.run()
-    path = put(one, 2, [], after_us=30 * US_PER_MINUTE)
+    reader, source_events = model(now_us=(FIRST + 60) * US_PER_MINUTE), events(3)
+    put(reader, 1, source_events)
+    reader.run()
+    path = put(reader, 2, [], after_us=30 * US_PER_MINUTE)
     for _ in range(5):
-        later(one, 15)
-    assert one.query._reading.counts["late_files"] == 1
-    assert one.files.opened.count(path) == 1
+        later(reader, 15)
+    assert reader.query._reading.counts["late_files"] == 1
+    assert reader.files.opened.count(path) == 1
 
 
 def test_files_are_listed_though_the_wall_clock_is_set_back():
-    one, some = model(now_us=(FIRST + 60) * US_PER_MINUTE), events(6)
-    put(one, 1, some[:3], minute=FIRST + 59)
-    one.run()
-    one.clock.back_us = 10 * US_PER_MINUTE
-    put(one, 2, some[3:], minute=FIRST + 59)
-    one.clock.now_us += 10_000_000
-    one.run()
-    assert len(one.uuids()) == 6
+    reader, source_events = model(now_us=(FIRST + 60) * US_PER_MINUTE), events(6)
+    put(reader, 1, source_events[:3], minute=FIRST + 59)
+    reader.run()
+    reader.clock.back_us = 10 * US_PER_MINUTE
+    put(reader, 2, source_events[3:], minute=FIRST + 59)
+    reader.clock.now_us += 10_000_000
+    reader.run()
+    assert len(reader.uuids()) == 6
 
 
 def test_a_file_that_was_read_in_time_and_written_late_is_not_taken_for_a_late_one():
     # The worker was behind: the minute was open for it for longer.
-    one, some = model(), events(4)
-    put(one, 1, some, after_us=30 * US_PER_MINUTE)
-    later(one, 30)
-    later(one, 90)
-    one.die()
-    one.run()
-    assert len(one.uuids()) == 4
+    reader, source_events = model(), events(4)
+    put(reader, 1, source_events, after_us=30 * US_PER_MINUTE)
+    later(reader, 30)
+    later(reader, 90)
+    reader.die()
+    reader.run()
+    assert len(reader.uuids()) == 4
 
 
 def test_files_before_the_start_are_not_read():
-    one, some = model(start_us=FIRST * US_PER_MINUTE), events(4)
-    put(one, 1, some[:2], minute=FIRST - 1, after_us=120 * US_PER_MINUTE)
-    put(one, 2, some[2:])
-    one.run()
-    assert one.uuids() == names(some[2:])
+    reader, source_events = model(start_us=FIRST * US_PER_MINUTE), events(4)
+    put(reader, 1, source_events[:2], minute=FIRST - 1, after_us=120 * US_PER_MINUTE)
+    put(reader, 2, source_events[2:])
+    reader.run()
+    assert reader.uuids() == names(source_events[2:])
 
 
 def test_a_late_event_gets_the_earliest_time_that_is_open():
-    one, some = model(limits=SourceLimits(lateness_us=60_000_000)), events(4)
-    later(one, 120)
-    watermark_us = one.committed.watermark_us
-    put(one, 1, some, minute=FIRST + 124)
-    later(one, 1)
-    times = [message.value.commit_timestamp_ns // 1_000 for message, _ in one.published]
+    reader, source_events = model(limits=SourceLimits(lateness_us=60_000_000)), events(4)
+    later(reader, 120)
+    watermark_us = reader.committed.watermark_us
+    put(reader, 1, source_events, minute=FIRST + 124)
+    later(reader, 1)
+    times = [message.value.commit_timestamp_ns // 1_000 for message, _ in reader.published]
     assert times == [watermark_us + 1] * 4
-    assert one.query._reading.counts["late_events"] == 4
+    assert reader.query._reading.counts["late_events"] == 4
 
 
 def test_an_event_among_forgotten_ones_is_counted_and_named_by_its_record(monkeypatch):
     monkeypatch.setattr(object_reading, "EventTimes", functools.partial(EventTimes, kept_max=4))
-    one, some = model(limits=SourceLimits(lateness_us=US_PER_MINUTE)), events(12)
-    for event in some:
+    reader, source_events = model(limits=SourceLimits(lateness_us=US_PER_MINUTE)), events(12)
+    for event in source_events:
         event["source_timestamp"] = (FIRST + 5) * 60_000
         event["sort_keys"][0] = event["source_timestamp"]
-    put(one, 1, some[2:11], minute=FIRST + 5)
-    put(one, 2, some[:2] + some[11:], minute=FIRST + 6)
-    one.run()
-    assert one.query._reading.counts["late_events"] == 2
+    put(reader, 1, source_events[2:11], minute=FIRST + 5)
+    put(reader, 2, source_events[:2] + source_events[11:], minute=FIRST + 6)
+    reader.run()
+    assert reader.query._reading.counts["late_events"] == 2
     earliest_us = (FIRST + 5) * US_PER_MINUTE
     late = {
         uuid: earliest_us < time_and_turn(message.value.record_sequence)[0]
-        for uuid, (message, _) in zip(one.uuids(), one.published, strict=True)
+        for uuid, (message, _) in zip(reader.uuids(), reader.published, strict=True)
     }
-    assert [late[event["uuid"]] for event in some] == [True] * 2 + [False] * 10
+    assert [late[event["uuid"]] for event in source_events] == [True] * 2 + [False] * 10
 
 
 def test_an_event_from_the_future_is_released_with_its_file():
-    one, some = model(), events(1)
-    some[0]["source_timestamp"] += 10**12
-    some[0]["sort_keys"][0] += 10**12
-    put(one, 1, some)
-    one.run()
-    ((message, _),) = one.published
+    reader, source_events = model(), events(1)
+    source_events[0]["source_timestamp"] += 10**12
+    source_events[0]["sort_keys"][0] += 10**12
+    put(reader, 1, source_events)
+    reader.run()
+    ((message, _),) = reader.published
     assert message.value.commit_timestamp_ns // 1_000 == (FIRST + 1) * US_PER_MINUTE
 
 
@@ -242,32 +244,32 @@ def timed(number, *, at_ms, place):
     return event
 
 
-def put_lines(one, number, some, *, cut=None):
+def put_lines(reader, number, source_events, *, cut=None):
     path = f"{ROOT}/{minute_folder(FIRST)}/{number}.jsonl"
-    one.files.put(path, json_bytes(some)[:cut], modified_us=one.clock.now_us)
+    reader.files.put(path, json_bytes(source_events)[:cut], modified_us=reader.clock.now_us)
 
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_file_that_was_read_in_parts_is_read_again_in_parts(dies):
     # The second part of the first file came after the second file, whose later change has bound it.
     first = [timed(1, at_ms=1_000, place=10), timed(2, at_ms=30_000, place=20)]
-    one = model(now_us=(FIRST + 2) * US_PER_MINUTE)
-    put_lines(one, 1, first, cut=-30)
-    put_lines(one, 2, [timed(3, at_ms=5_000, place=30)])
-    one.run()
-    one.clock.now_us += 20_000_000
-    put_lines(one, 1, first)
-    one.run()
-    files = [at for name, at in one.committed.boundary if not name.startswith(":")]
+    reader = model(now_us=(FIRST + 2) * US_PER_MINUTE)
+    put_lines(reader, 1, first, cut=-30)
+    put_lines(reader, 2, [timed(3, at_ms=5_000, place=30)])
+    reader.run()
+    reader.clock.now_us += 20_000_000
+    put_lines(reader, 1, first)
+    reader.run()
+    files = [at for name, at in reader.committed.boundary if not name.startswith(":")]
     assert sorted(files) == ["1/1,2/3", "1/2"]
     if dies:
-        one.die()
-    one.clock.now_us += 20_000_000
-    put_lines(one, 3, [timed(4, at_ms=6_000, place=25)])
-    one.run()
+        reader.die()
+    reader.clock.now_us += 20_000_000
+    put_lines(reader, 3, [timed(4, at_ms=6_000, place=25)])
+    reader.run()
     released = sorted(
         (message.value.server_transaction_id, message.value.commit_timestamp_ns // 1_000)
-        for message, _ in one.published
+        for message, _ in reader.published
     )
     assert [at_us - FIRST * US_PER_MINUTE for _, at_us in released] == [
         1_000_000, 5_000_000, 5_000_000, 5_000_000
@@ -276,33 +278,33 @@ def test_a_file_that_was_read_in_parts_is_read_again_in_parts(dies):
 
 def test_a_file_that_is_written_again_with_the_same_events_is_published_once():
     # Such as an object whose class of storage changes: late, while its minute is open still.
-    one, some = model(), events(6)
-    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
-    put(one, 1, some)
-    one.run()
-    one.clock.now_us += 10 * US_PER_MINUTE + 30_000_000
-    put(one, 1, some, after_us=10 * US_PER_MINUTE + 20_000_000)
-    one.run()
+    reader, source_events = model(), events(6)
+    reader.clock.now_us = (FIRST + 1) * US_PER_MINUTE
+    put(reader, 1, source_events)
+    reader.run()
+    reader.clock.now_us += 10 * US_PER_MINUTE + 30_000_000
+    put(reader, 1, source_events, after_us=10 * US_PER_MINUTE + 20_000_000)
+    reader.run()
     for _ in range(3):
-        later(one, 15)
-        one.die()
-    one.run()
-    assert one.uuids() == names(some)
-    assert one.counts["files"] == 1
+        later(reader, 15)
+        reader.die()
+    reader.run()
+    assert reader.uuids() == names(source_events)
+    assert reader.counts["files"] == 1
 
 
 def test_an_empty_file_waits_for_what_is_written_into_it_and_goes_aside():
-    one, some = model(), events(4)
-    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
-    put(one, 1, some, data=b"")
-    stays = put(one, 2, some, data=b"")
-    one.run()
-    put(one, 1, some, after_us=5)
-    one.clock.now_us += 20_000_000
-    one.run()
-    assert one.uuids() == names(some)
-    later(one, 60)
-    (letter,) = one.dead_letters
+    reader, source_events = model(), events(4)
+    reader.clock.now_us = (FIRST + 1) * US_PER_MINUTE
+    put(reader, 1, source_events, data=b"")
+    stays = put(reader, 2, source_events, data=b"")
+    reader.run()
+    put(reader, 1, source_events, after_us=5)
+    reader.clock.now_us += 20_000_000
+    reader.run()
+    assert reader.uuids() == names(source_events)
+    later(reader, 60)
+    (letter,) = reader.dead_letters
     assert (letter.reason, stays in letter.content.decode()) == (FileCutShort.__name__, True)
 
 
@@ -311,90 +313,92 @@ def test_an_empty_file_waits_for_what_is_written_into_it_and_goes_aside():
 )
 def test_names_of_objects_and_files_may_be_any(name):
     folder = name.replace("\udce9", "é")
-    one, some = model(folder=f"root/{folder}"), events(4)
+    reader, source_events = model(folder=f"root/{folder}"), events(4)
     path = f"root/{folder}/{minute_folder(FIRST)}/{name}.avro"
-    one.files.put(path, avro_bytes("mysql", some), modified_us=(FIRST + 1) * US_PER_MINUTE)
-    one.run()
-    one.die()
-    one.run()
-    assert one.uuids() == names(some)
-    for message, _ in one.published:
+    reader.files.put(
+        path, avro_bytes("mysql", source_events), modified_us=(FIRST + 1) * US_PER_MINUTE
+    )
+    reader.run()
+    reader.die()
+    reader.run()
+    assert reader.uuids() == names(source_events)
+    for message, _ in reader.published:
         assert message.value.transaction_tag.encode().endswith(b".avro")
-    token = one.partition.child.token
+    token = reader.partition.child.token
     assert object_of(token)[1] == folder
     assert slot_of(token, 4) < 4
 
 
 def test_an_event_that_is_no_text_goes_aside_and_the_rest_flows():
-    one, some = model(), events(3)
-    some[1]["uuid"] = "\ud800"
-    put(one, 1, some, data=json_bytes(some))
-    one.run()
-    assert [letter.reason for letter in one.dead_letters] == [InvalidEvent.__name__]
-    assert one.uuids() == [some[0]["uuid"], some[2]["uuid"]]
+    reader, source_events = model(), events(3)
+    source_events[1]["uuid"] = "\ud800"
+    put(reader, 1, source_events, data=json_bytes(source_events))
+    reader.run()
+    assert [letter.reason for letter in reader.dead_letters] == [InvalidEvent.__name__]
+    assert reader.uuids() == [source_events[0]["uuid"], source_events[2]["uuid"]]
 
 
 def test_a_file_that_stays_cut_short_goes_aside_with_its_place_and_the_rest_flows():
-    one, some = model(), events(40)
-    data = avro_bytes("mysql", some[:39], per_block=600)
-    path = put(one, 1, some, data=data[: len(data) // 2])
-    put(one, 2, some[39:], minute=FIRST + 1)
-    later(one, 60)
-    (letter,) = one.dead_letters
+    reader, source_events = model(), events(40)
+    data = avro_bytes("mysql", source_events[:39], per_block=600)
+    path = put(reader, 1, source_events, data=data[: len(data) // 2])
+    put(reader, 2, source_events[39:], minute=FIRST + 1)
+    later(reader, 60)
+    (letter,) = reader.dead_letters
     assert letter.reason == FileCutShort.__name__
     assert path in letter.content.decode()
-    assert some[39]["uuid"] in one.uuids()
-    one.die()
-    one.run()
-    assert len(one.dead_letters) == 1
+    assert source_events[39]["uuid"] in reader.uuids()
+    reader.die()
+    reader.run()
+    assert len(reader.dead_letters) == 1
 
 
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("kept", [0, 2])
 def test_a_file_that_was_refused_and_is_copied_again_is_read_whole(kept, dies):
-    some = events(6)
-    one = model(now_us=(FIRST + 11) * US_PER_MINUTE + 30_000_000)
-    data = json_bytes(some)
+    source_events = events(6)
+    reader = model(now_us=(FIRST + 11) * US_PER_MINUTE + 30_000_000)
+    data = json_bytes(source_events)
     cut = sum(len(line) for line in data.splitlines(keepends=True)[:kept]) + 40
-    put(one, 1, some, data=data[:cut])
+    put(reader, 1, source_events, data=data[:cut])
     for _ in range(3):  # the refusal is published once
-        one.run()
+        reader.run()
         if dies:
-            one.die()
-        one.clock.now_us += 10_000_000
-    assert [letter.reason for letter in one.dead_letters] == [FileCutShort.__name__]
-    put(one, 1, some, data=data, after_us=10 * US_PER_MINUTE + 50_000_000)
+            reader.die()
+        reader.clock.now_us += 10_000_000
+    assert [letter.reason for letter in reader.dead_letters] == [FileCutShort.__name__]
+    put(reader, 1, source_events, data=data, after_us=10 * US_PER_MINUTE + 50_000_000)
     for _ in range(3):
-        one.run()
+        reader.run()
         if dies:
-            one.die()
-        one.clock.now_us += 60 * US_PER_MINUTE
-    one.run()
-    assert one.uuids() == names(some)
-    assert len(one.dead_letters) == 1
-    later(one, 48 * 60)
-    assert not [name for name, _ in one.committed.boundary if not name.startswith(":")]
+            reader.die()
+        reader.clock.now_us += 60 * US_PER_MINUTE
+    reader.run()
+    assert reader.uuids() == names(source_events)
+    assert len(reader.dead_letters) == 1
+    later(reader, 48 * 60)
+    assert not [name for name, _ in reader.committed.boundary if not name.startswith(":")]
 
 
 def test_a_file_that_is_refused_again_behind_more_records_is_named_again():
-    some = events(6)
-    one = model(now_us=(FIRST + 11) * US_PER_MINUTE + 30_000_000)
-    data = json_bytes(some)
-    put(one, 1, some, data=data[:40])
-    one.run()
+    source_events = events(6)
+    reader = model(now_us=(FIRST + 11) * US_PER_MINUTE + 30_000_000)
+    data = json_bytes(source_events)
+    put(reader, 1, source_events, data=data[:40])
+    reader.run()
     whole = data.splitlines(keepends=True)
     spoilt = b"".join(whole[:3]) + b"{\n" + b"".join(whole[3:])
-    put(one, 1, some, data=spoilt, after_us=10 * US_PER_MINUTE + 35_000_000)
-    one.clock.now_us += 10_000_000
-    one.run()
-    assert [letter.reason for letter in one.dead_letters] == ["FileCutShort", "FileDamaged"]
-    assert '"record": 4' in one.dead_letters[1].content.decode()
-    assert len(one.uuids()) == 3
+    put(reader, 1, source_events, data=spoilt, after_us=10 * US_PER_MINUTE + 35_000_000)
+    reader.clock.now_us += 10_000_000
+    reader.run()
+    assert [letter.reason for letter in reader.dead_letters] == ["FileCutShort", "FileDamaged"]
+    assert '"record": 4' in reader.dead_letters[1].content.decode()
+    assert len(reader.uuids()) == 3
 
 
 def spoiled(kind):
-    some = events(3)
-    bad = some[1]
+    source_events = events(3)
+    bad = source_events[1]
     match kind:
         case "method":
             bad["read_method"] = "db2-cdc"
@@ -407,7 +411,7 @@ def spoiled(kind):
             bad["source_metadata"]["primary_keys"] = ["nothing"]
         case "change type":
             bad["source_metadata"]["change_type"] = "MERGE"
-    return some
+    return source_events
 
 
 @pytest.mark.parametrize(
@@ -421,22 +425,22 @@ def spoiled(kind):
     ],
 )
 def test_an_event_that_cannot_be_used_goes_aside_or_stops_the_stream_partition(kind, reasons):
-    some = spoiled(kind)
-    one = model()
-    path = put(one, 1, some)
-    one.run()
-    assert one.uuids() == [some[0]["uuid"], some[2]["uuid"]]
-    (letter,) = one.dead_letters
+    source_events = spoiled(kind)
+    reader = model()
+    path = put(reader, 1, source_events)
+    reader.run()
+    assert reader.uuids() == [source_events[0]["uuid"], source_events[2]["uuid"]]
+    (letter,) = reader.dead_letters
     assert letter.reason in reasons
     assert path in letter.content.decode()
     assert '"record": 2' in letter.content.decode()
     stopping = model(parks=False)
-    put(stopping, 1, some)
+    put(stopping, 1, source_events)
     with pytest.raises(DatastreamError) as raised:
         stopping.run()
     assert type(raised.value).__name__ in reasons
     stopping.commit()
-    assert stopping.uuids() == [some[0]["uuid"]]
+    assert stopping.uuids() == [source_events[0]["uuid"]]
     # The event stays in its file, whatever later files have.
     stopping.die()
     put(stopping, 2, events(4)[3:], minute=FIRST + 1)
@@ -445,16 +449,16 @@ def test_an_event_that_cannot_be_used_goes_aside_or_stops_the_stream_partition(k
     stopping.files.remove(path)
     stopping.die()
     stopping.run()
-    assert stopping.uuids() == [some[0]["uuid"], events(4)[3]["uuid"]]
+    assert stopping.uuids() == [source_events[0]["uuid"], events(4)[3]["uuid"]]
 
 
 def test_two_sources_in_one_object():
-    one = model()
-    put(one, 1, events(3))
-    put(one, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
-    one.run()
-    assert len(one.uuids()) == 3
-    assert {letter.reason for letter in one.dead_letters} == {MixedSources.__name__}
+    reader = model()
+    put(reader, 1, events(3))
+    put(reader, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
+    reader.run()
+    assert len(reader.uuids()) == 3
+    assert {letter.reason for letter in reader.dead_letters} == {MixedSources.__name__}
     other = model()  # a path of its own
     put(other, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
     other.run()
@@ -464,126 +468,126 @@ def test_two_sources_in_one_object():
 @pytest.mark.rule("datastream-one-source")
 def test_which_source_an_object_is_of_outlives_its_files():
     for other in (events(3, "oracle"), of_another_log(events(3, seed=2))):
-        one = model()
-        put(one, 1, events(3))
-        one.run()
-        later(one, 120)
-        assert set(dict(one.committed.boundary)) == {CLOSED, SOURCE}
-        one.die()
-        one.run()
+        reader = model()
+        put(reader, 1, events(3))
+        reader.run()
+        later(reader, 120)
+        assert set(dict(reader.committed.boundary)) == {CLOSED, SOURCE}
+        reader.die()
+        reader.run()
         source = "oracle" if "rs_id" in other[0]["source_metadata"] else "mysql"
-        put(one, 2, other, source=source, minute=FIRST + 124)
-        later(one, 1)
-        assert len(one.uuids()) == 3
-        assert [letter.reason for letter in one.dead_letters] == [MixedSources.__name__] * 3
+        put(reader, 2, other, source=source, minute=FIRST + 124)
+        later(reader, 1)
+        assert len(reader.uuids()) == 3
+        assert [letter.reason for letter in reader.dead_letters] == [MixedSources.__name__] * 3
 
 
 def test_a_position_without_a_source_learns_it_from_its_files():
-    one = model()
-    put(one, 1, events(3))
-    one.run()
-    named = [(name, at) for name, at in one.committed.boundary if name != SOURCE]
-    one.committed = dataclasses.replace(one.committed, boundary=tuple(named))
-    one.die()
-    one.run()
-    assert dict(one.committed.boundary)[SOURCE] == "mysql/mysql-bin"
-    put(one, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
-    later(one, 1)
-    assert len(one.uuids()) == 3
+    reader = model()
+    put(reader, 1, events(3))
+    reader.run()
+    named = [(name, at) for name, at in reader.committed.boundary if name != SOURCE]
+    reader.committed = dataclasses.replace(reader.committed, boundary=tuple(named))
+    reader.die()
+    reader.run()
+    assert dict(reader.committed.boundary)[SOURCE] == "mysql/mysql-bin"
+    put(reader, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
+    later(reader, 1)
+    assert len(reader.uuids()) == 3
 
 
 def test_a_file_of_another_writer():
-    one = model()
-    put(one, 1, [], data=b"Obj\x01" + b"nothing of Avro")
-    put(one, 2, [], data=b'{"a": 1}\n', minute=FIRST + 1)
-    put(one, 3, events(2), minute=FIRST + 2)
-    later(one, 60)
-    assert len(one.uuids()) == 2
-    assert len(one.dead_letters) == 2
-    assert WrongSchema.__name__ in {letter.reason for letter in one.dead_letters}
+    reader = model()
+    put(reader, 1, [], data=b"Obj\x01" + b"nothing of Avro")
+    put(reader, 2, [], data=b'{"a": 1}\n', minute=FIRST + 1)
+    put(reader, 3, events(2), minute=FIRST + 2)
+    later(reader, 60)
+    assert len(reader.uuids()) == 2
+    assert len(reader.dead_letters) == 2
+    assert WrongSchema.__name__ in {letter.reason for letter in reader.dead_letters}
 
 
 def test_a_file_outside_of_a_minutes_folder_stops():
-    one = model(start_us=0)
-    one.files.put(f"{ROOT}/a.avro", avro_bytes("mysql", events(1)))
+    reader = model(start_us=0)
+    reader.files.put(f"{ROOT}/a.avro", avro_bytes("mysql", events(1)))
     with pytest.raises(MisplacedFile, match="yyyy/mm/dd/hh/mm"):
-        one.run()
-    one.die()
-    one.files.remove(f"{ROOT}/a.avro")
-    put(one, "a", events(1))
-    one.run()
-    assert one.uuids() == [event["uuid"] for event in events(1)]
+        reader.run()
+    reader.die()
+    reader.files.remove(f"{ROOT}/a.avro")
+    put(reader, "a", events(1))
+    reader.run()
+    assert reader.uuids() == [event["uuid"] for event in events(1)]
 
 
 def test_two_files_with_one_name_in_the_position(monkeypatch):
     monkeypatch.setattr(file_ledger, "xxhash_64", lambda name: 3 if "3.avro" in str(name) else 7)
-    one = model()
-    some = events(2)
-    put(one, 1, some[:1])
-    original = put(one, 2, some[1:])
+    reader = model()
+    source_events = events(2)
+    put(reader, 1, source_events[:1])
+    original = put(reader, 2, source_events[1:])
     with pytest.raises(FileNamesCollide):
-        one.run()
+        reader.run()
     # Copied under another name, and the original removed, both are read.
-    one.die()
-    one.files.remove(original)
-    put(one, 3, some[1:])
-    one.run()
-    assert sorted(one.uuids()) == sorted(names(some))
+    reader.die()
+    reader.files.remove(original)
+    put(reader, 3, source_events[1:])
+    reader.run()
+    assert sorted(reader.uuids()) == sorted(names(source_events))
 
 
 def test_uuids_are_bounded_and_the_oldest_files_are_forgotten():
-    one, some = model(limits=SourceLimits(uuids_max=6)), events(9)
-    put(one, 1, some[:4])
-    put(one, 2, some[4:8], minute=FIRST + 1)
-    put(one, 3, some[8:] + some[:1] + some[7:8], minute=FIRST + 2)
-    one.run()
-    assert len(one.uuids()) == 10  # the first one again: its file's were forgotten
-    assert one.query._reading._uuids.forgotten == 4
+    reader, source_events = model(limits=SourceLimits(uuids_max=6)), events(9)
+    put(reader, 1, source_events[:4])
+    put(reader, 2, source_events[4:8], minute=FIRST + 1)
+    put(reader, 3, source_events[8:] + source_events[:1] + source_events[7:8], minute=FIRST + 2)
+    reader.run()
+    assert len(reader.uuids()) == 10  # the first one again: its file's were forgotten
+    assert reader.query._reading._uuids.forgotten == 4
 
 
 SERVERS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "8f6a1c52-71ca-11e1-9e33-c80aa9429562")
 
 
-def with_gtids(some, *, server=SERVERS[0], log="binlog.{:06d}", first=1):
+def with_gtids(source_events, *, server=SERVERS[0], log="binlog.{:06d}", first=1):
     """Return MySQL's events as a stream has them that follows global identifiers."""
-    for number, event in enumerate(some, first):
+    for number, event in enumerate(source_events, first):
         metadata = event["source_metadata"]
         del metadata["log_file"], metadata["log_position"], event["sort_keys"]
         event["read_method"] = "cdc"
         metadata.update(
             gtid=f"{server}:{number}", binlog_file=log.format(900 - number), binlog_position=4
         )
-    return some
+    return source_events
 
 
 @pytest.mark.rule("datastream-gtid-order")
 def test_transactions_of_another_server_cannot_be_compared_and_are_refused_by_name():
-    one, some = model(), events(12)
-    with_gtids(some[:6])
-    with_gtids(some[6:], server=SERVERS[1])
-    put(one, 1, [], data=json_bytes(some))
-    one.run()
-    assert len(one.published) == 6
-    assert {letter.reason for letter in one.dead_letters} == {MixedSources.__name__}
-    assert "two servers of MySQL, by their GTIDs" in one.dead_letters[0].error
+    reader, source_events = model(), events(12)
+    with_gtids(source_events[:6])
+    with_gtids(source_events[6:], server=SERVERS[1])
+    put(reader, 1, [], data=json_bytes(source_events))
+    reader.run()
+    assert len(reader.published) == 6
+    assert {letter.reason for letter in reader.dead_letters} == {MixedSources.__name__}
+    assert "two servers of MySQL, by their GTIDs" in reader.dead_letters[0].error
 
 
 @pytest.mark.rule("datastream-gtid-order")
 def test_servers_of_mysql_that_follow_one_another_have_one_order():
-    some = events(12)
-    with_gtids(some[:4])
-    with_gtids(some[4:8], server=SERVERS[1])
-    with_gtids(some[8:], first=5)
+    source_events = events(12)
+    with_gtids(source_events[:4])
+    with_gtids(source_events[4:8], server=SERVERS[1])
+    with_gtids(source_events[8:], first=5)
     servers = ServerOrder.of([SERVERS[0], SERVERS[1], f"{SERVERS[0]}:5"])
-    one = model(tables=TableSettings(servers=servers))
-    put(one, 1, [], data=json_bytes(some[6:10]))
-    put(one, 2, [], data=json_bytes(some[10:] + some[:6]), minute=FIRST + 1)
-    one.run()
-    assert one.dead_letters == []
-    found = zip(one.published, one.rows(), strict=True)
+    reader = model(tables=TableSettings(servers=servers))
+    put(reader, 1, [], data=json_bytes(source_events[6:10]))
+    put(reader, 2, [], data=json_bytes(source_events[10:] + source_events[:6]), minute=FIRST + 1)
+    reader.run()
+    assert reader.dead_letters == []
+    found = zip(reader.published, reader.rows(), strict=True)
     in_order = sorted(found, key=lambda pair: pair[0][0].value.server_transaction_id)
     rows = [row for _, row in in_order]
-    assert [row["_datastream_uuid"] for row in rows] == names(some)
+    assert [row["_datastream_uuid"] for row in rows] == names(source_events)
     assert [row["_datastream_tx_id"] for row in rows] == [
-        event["source_metadata"]["gtid"] for event in some
+        event["source_metadata"]["gtid"] for event in source_events
     ]

@@ -77,24 +77,24 @@ def settings(source, **more):
     return TableSettings(backfills={NAMES[source]: later})
 
 
-def put(one, minute, data):
+def put(reader, minute, data):
     path = f"root/shop_orders/{minute_folder(minute)}/1.avro"
-    one.files.put(path, data, modified_us=(minute + 1) * US_PER_MINUTE)
+    reader.files.put(path, data, modified_us=(minute + 1) * US_PER_MINUTE)
 
 
 def published(source, changes, backfill, *, first=None, tables, order=(0, 1, 2, 3)):
     """Return what is published of files, of which `first` has lost changes."""
-    one = ObjectModel(
+    reader = ObjectModel(
         now_us=(FIRST + 9) * US_PER_MINUTE, start_us=(FIRST - 1) * US_PER_MINUTE, tables=tables
     )
     reason, spoiled = first or damaged(source, changes)
     files = [spoiled, avro_bytes(source, backfill)]
     files += [avro_bytes(source, changes[ROTATED:32]), avro_bytes(source, changes[32:])]
     for minute, file in enumerate(order):
-        put(one, FIRST + minute, files[file])
-    one.run()
-    assert reason.__name__ in {letter.reason for letter in one.dead_letters}
-    return one
+        put(reader, FIRST + minute, files[file])
+    reader.run()
+    assert reason.__name__ in {letter.reason for letter in reader.dead_letters}
+    return reader
 
 
 def damaged(source, changes):
@@ -125,10 +125,10 @@ def without_key(source, changes):
     return MissingKeyColumn, avro_bytes(source, some)
 
 
-def mirror(one):
+def mirror(reader):
     """Return the rows that a mirror has: by the consumer's own rule."""
     changes = []
-    for message, _ in one.published:
+    for message, _ in reader.published:
         (mod,) = message.value.mods
         deleted = message.value.mod_type == "DELETE"
         row = mod.old_values if deleted else mod.new_values
@@ -139,7 +139,7 @@ def mirror(one):
             "new_columns": list(row), "old_columns": list(row),
         })  # fmt: skip
     rows = newest_rows(changes, list(changes[0]["new_values"] or changes[0]["old_values"]))
-    return changes, {one["key"]["id"]: one["new_values"] for one in rows}
+    return changes, {change["key"]["id"]: change["new_values"] for change in rows}
 
 
 @pytest.mark.rule("datastream-later-backfill")
@@ -153,16 +153,16 @@ def test_a_lost_file_is_repaired_by_a_backfill_with_its_place_in_the_settings(so
         changes, backfill, rows = events_of(source, seed)
         for order in ((0, 1, 2, 3), (1, 2, 3, 0), (3, 2, 1, 0)):
             how = {"first": lose(source, changes), "order": order}
-            one = published(source, changes, backfill, tables=settings(source), **how)
-            found_changes, found = mirror(one)
+            reader = published(source, changes, backfill, tables=settings(source), **how)
+            found_changes, merged = mirror(reader)
             # A row that was deleted in the lost file is of no backfill: it is below its place.
             place = min(
-                (row for row in found.values() if "backfill" in row["_datastream_read_method"]),
+                (row for row in merged.values() if "backfill" in row["_datastream_read_method"]),
                 key=lambda row: row["_datastream_order"], default=None,
             )  # fmt: skip
             alive = {
                 key: row["note"]
-                for key, row in found.items()
+                for key, row in merged.items()
                 if "DELETE" not in row["_datastream_change_type"]
                 and (place is None or row["_datastream_order"] >= place["_datastream_order"])
             }
@@ -182,10 +182,10 @@ def test_a_row_of_an_earlier_backfill_stays_before_every_change(source):
     changes, backfill, _ = events_of(source, 1)
     later = (START_MS + 39 * SECOND_MS) * 1_000
     tables = settings(source, since_us=later)
-    one = published(source, changes, backfill, tables=tables)
+    reader = published(source, changes, backfill, tables=tables)
     orders = [
         message.value.server_transaction_id
-        for (message, _), row in zip(one.published, one.rows(), strict=True)
+        for (message, _), row in zip(reader.published, reader.rows(), strict=True)
         if "backfill" in row["_datastream_read_method"]
     ]
     assert len(orders) == len(backfill)
@@ -206,11 +206,11 @@ def test_a_row_of_an_earlier_backfill_stays_before_every_change(source):
 )
 def test_a_place_that_is_not_one_of_the_source_is_refused_by_name(source, log, error, text):
     changes, backfill, _ = events_of(source, 1)
-    one = published(source, changes, backfill, tables=settings(source, log=log))
-    found = [letter for letter in one.dead_letters if letter.reason == error.__name__]
-    assert len(found) == len(backfill)
-    assert text in found[0].error
-    assert "backfill" not in repr([mod for one_, _ in one.published for mod in one_.value.mods])
+    reader = published(source, changes, backfill, tables=settings(source, log=log))
+    dead_letters = [letter for letter in reader.dead_letters if letter.reason == error.__name__]
+    assert len(dead_letters) == len(backfill)
+    assert text in dead_letters[0].error
+    assert "backfill" not in repr([mod for one_, _ in reader.published for mod in one_.value.mods])
 
 
 @pytest.mark.parametrize("former", [[], ["8f6a1c52-71ca-11e1-9e33-c80aa9429562"]])
@@ -226,17 +226,17 @@ def test_a_place_may_be_the_last_transaction_before(former):
     for event in backfill:
         event["read_method"] = "backfill"
         del event["sort_keys"]
-    one = ObjectModel(
+    reader = ObjectModel(
         now_us=(FIRST + 9) * US_PER_MINUTE, start_us=(FIRST - 1) * US_PER_MINUTE,
         tables=replace(settings("mysql", log=f"{server}:{ROTATED - 1}"), servers=servers),
     )  # fmt: skip
-    put(one, FIRST, json_bytes([*backfill, *changes]))
-    one.run()
-    assert one.dead_letters == []
-    found = zip(one.published, one.rows(), strict=True)
+    put(reader, FIRST, json_bytes([*backfill, *changes]))
+    reader.run()
+    assert reader.dead_letters == []
+    pairs = zip(reader.published, reader.rows(), strict=True)
     placed = [
         row["_datastream_read_method"]
-        for _, row in sorted(found, key=lambda pair: pair[0][0].value.server_transaction_id)
+        for _, row in sorted(pairs, key=lambda pair: pair[0][0].value.server_transaction_id)
     ]
     assert placed[:ROTATED] == ["cdc"] * ROTATED
     assert placed[ROTATED : ROTATED + len(backfill)] == ["backfill"] * len(backfill)
@@ -245,27 +245,29 @@ def test_a_place_may_be_the_last_transaction_before(former):
 @pytest.mark.rule("datastream-rows-without-key")
 def test_a_table_whose_events_name_no_key_has_the_settings_one():
     tables = TableSettings(keys={"SHOP.ORDERS": ("id",)})
-    one = ObjectModel(now_us=(FIRST + 9) * US_PER_MINUTE, tables=tables)
+    reader = ObjectModel(now_us=(FIRST + 9) * US_PER_MINUTE, tables=tables)
     changes, _, _ = events_of("oracle", 1)
     for event in changes:
         del event["source_metadata"]["primary_keys"]
     changes[3]["payload"]["id"] = None
-    put(one, FIRST, avro_bytes("oracle", changes))
-    one.run()
-    keys = [message.value.mods[0].keys for message, _ in one.published]
+    put(reader, FIRST, avro_bytes("oracle", changes))
+    reader.run()
+    keys = [message.value.mods[0].keys for message, _ in reader.published]
     assert keys == [
         {"id": event["payload"]["id"]} for event in changes if event["payload"]["id"] is not None
     ]
-    assert "DELETE" in {message.value.mod_type for message, _ in one.published}
-    (letter,) = one.dead_letters
+    assert "DELETE" in {message.value.mod_type for message, _ in reader.published}
+    (letter,) = reader.dead_letters
     assert letter.reason == MissingKeyColumn.__name__
     assert "source.keys" in letter.error
 
 
 def test_a_key_that_events_name_is_not_replaced():
     tables = TableSettings(keys={"shop.orders": ("note",)})
-    one = ObjectModel(now_us=(FIRST + 9) * US_PER_MINUTE, tables=tables)
+    reader = ObjectModel(now_us=(FIRST + 9) * US_PER_MINUTE, tables=tables)
     changes, _, _ = events_of("mysql", 1)
-    put(one, FIRST, avro_bytes("mysql", changes))
-    one.run()
-    assert {name for message, _ in one.published for name in message.value.mods[0].keys} == {"id"}
+    put(reader, FIRST, avro_bytes("mysql", changes))
+    reader.run()
+    assert {name for message, _ in reader.published for name in message.value.mods[0].keys} == {
+        "id"
+    }

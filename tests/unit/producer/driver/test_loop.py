@@ -519,7 +519,7 @@ def _story_of(query_id, outputs):
 
 
 def _bytes(outputs):
-    return sum(one.size_bytes for one in outputs if isinstance(one, on.RecordsRead))
+    return sum(output.size_bytes for output in outputs if isinstance(output, on.RecordsRead))
 
 
 SECOND_US = 1_000_000

@@ -123,9 +123,9 @@ def failing(*errors):
 class TestRetries:
     @pytest.fixture(autouse=True)
     def pauses(self, monkeypatch):
-        found = []
-        monkeypatch.setattr("tenacity.nap.time.sleep", found.append)
-        return found
+        pauses_s = []
+        monkeypatch.setattr("tenacity.nap.time.sleep", pauses_s.append)
+        return pauses_s
 
     def test_a_call_is_retried_with_pauses_until_it_answers(self, pauses):
         seen = []
@@ -240,15 +240,15 @@ class TestDeadLetters:
         """An open transaction below the end is waited for."""
         later = [Message(FOLLOWER, offset=1, at_ms=5), at_end(4)]
         client = Client([4], [Message(CHANGE), at_end(1)], [], later)
-        found = list(letters_on(client).read())
-        assert found == [(0, 0, CHANGE, None), None, (0, 1, FOLLOWER, 5_000)]
+        letters = list(letters_on(client).read())
+        assert letters == [(0, 0, CHANGE, None), None, (0, 1, FOLLOWER, 5_000)]
         assert client.assigned == [(0, 3)]
         assert client.is_closed
 
     def test_every_topic_partition_is_read_to_its_own_end(self, letters_on):
         batches = [at_end(9, number=2)], [Message(number=0), at_end(2, number=0)]
         client = Client([2, 0, 9], *batches)
-        assert [one.change for one in letters_on(client).read()] == [CHANGE]
+        assert [letter.change for letter in letters_on(client).read()] == [CHANGE]
         assert [number for number, _ in client.assigned] == [0, 2]
 
     def test_an_outage_is_waited_out_and_a_missing_right_is_not(self, letters_on):
@@ -256,7 +256,7 @@ class TestDeadLetters:
         assert list(letters_on(Client([0])).read()) == [], "an empty topic is not waited for"
         for error in (LOST, NO_GROUP):
             client = Client([1], [Message(error=error)], [Message(), at_end(1)])
-            assert [one.change for one in letters_on(client).read()] == [CHANGE]
+            assert [letter.change for letter in letters_on(client).read()] == [CHANGE]
         client = Client([1], [Message(error=DENIED)])
         with pytest.raises(ConfigError, match="dead-letter"):
             list(letters_on(client).read())
@@ -301,8 +301,8 @@ def broker():
     """The client whose mock is the broker, and the broker's address."""
     config = {"bootstrap.servers": "-", "test.mock.num.brokers": 1, "log_level": 0}
     holder = SimpleNamespace(client=Producer(config))
-    (found,) = holder.client.list_topics(timeout=_PATIENCE_S).brokers.values()
-    yield holder, f"{found.host}:{found.port}"
+    (broker_metadata,) = holder.client.list_topics(timeout=_PATIENCE_S).brokers.values()
+    yield holder, f"{broker_metadata.host}:{broker_metadata.port}"
     holder.client.flush(0)
     del holder.client
 
@@ -361,8 +361,8 @@ class TestBackfillRequests:
 
         with pytest.raises(ConfigError, match="no"):
             write_request(REQUESTS, refuse, transactional_id="t", **known)
-        for one in (STOPPED, TableRequest("u", 2, "p", 6)):
-            write(one, servers)
+        for request in (STOPPED, TableRequest("u", 2, "p", 6)):
+            write(request, servers)
         holder.client.produce(REQUESTS, b"not a request", b"v", partition=0)
         holder.client.produce(REQUESTS, None, b"w", partition=0)
         holder.client.flush(_PATIENCE_S)
@@ -371,9 +371,9 @@ class TestBackfillRequests:
     def test_a_follower_finds_a_topic_that_comes_later_and_goes_on(self, broker, follow):
         requests = follow(broker[1])
         assert requests.all == []
-        for one in (REQUEST, STOPPED):
-            write(one, broker[1])
-            _wait_until(lambda one=one: requests.all == [one])
+        for request in (REQUEST, STOPPED):
+            write(request, broker[1])
+            _wait_until(lambda one=request: requests.all == [one])
         assert follow(broker[1]).all == [STOPPED], "it begins with what is there"
 
     def test_a_topic_that_lost_records_is_an_error_after_which_reading_begins_again(self):

@@ -172,10 +172,10 @@ class TestRootSlot:
         lost = failed(KafkaError(code, "offset 7 is gone"))
         batches += [[message(ADDED)], [lost], [message(ADDED, offset=0)]]
         reader.poll_records()
-        found = reader.poll_records()
-        assert isinstance(found, on.ProgressReadLost)
-        assert isinstance(found.error, ProgressLost)
-        assert found.error.fields == {"slot": 0, "position": 1, "reason": "offset 7 is gone"}
+        lost = reader.poll_records()
+        assert isinstance(lost, on.ProgressReadLost)
+        assert isinstance(lost.error, ProgressLost)
+        assert lost.error.fields == {"slot": 0, "position": 1, "reason": "offset 7 is gone"}
         assert reader.poll_records() is None
         assert batches, "nothing is read any more"
 
@@ -188,9 +188,9 @@ class TestRootSlot:
         drain = WorkerDrain("w", "me", 7)
         batches += [[message(ADDED), message(drain), failed(END)], [message(drain, offset=1)]]
         reader.poll_records()
-        found = reader.poll_records()
-        assert isinstance(found, on.ProgressReadLost)
-        assert (found.error.fields["was"], found.error.fields["now"]) == (2, 1)
+        lost = reader.poll_records()
+        assert isinstance(lost, on.ProgressReadLost)
+        assert (lost.error.fields["was"], lost.error.fields["now"]) == (2, 1)
 
     def test_full_batches_are_read_on_until_the_end(self, reader, batches):
         """No query starts before: a day of the slot has to be passed over."""

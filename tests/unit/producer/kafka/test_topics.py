@@ -247,7 +247,9 @@ class TestPolicy:
         broker.policies["p"] = policy
         with capture_logs() as lines:
             topics.require_compacted("p")
-        assert [(one["event"], one["topic"]) for one in lines] == [("cleanup policy unknown", "p")]
+        assert [(line["event"], line["topic"]) for line in lines] == [
+            ("cleanup policy unknown", "p")
+        ]
 
     def test_settings_that_may_not_be_read_are_a_missing_acl(self, broker, topics):
         broker.policies["p"] = NO_ACL
@@ -370,8 +372,13 @@ class Configs:
         return SimpleNamespace(brokers=self.brokers)
 
     def describe_configs(self, resources, request_timeout):
-        assert {one.restype for one in resources} <= {ResourceType.TOPIC, ResourceType.BROKER}
-        return {one: promise(self._entries(self.configs[one.name])) for one in resources}
+        assert {resource.restype for resource in resources} <= {
+            ResourceType.TOPIC,
+            ResourceType.BROKER,
+        }
+        return {
+            resource: promise(self._entries(self.configs[resource.name])) for resource in resources
+        }
 
     def _entries(self, config):
         if isinstance(config, KafkaError):
@@ -435,7 +442,7 @@ class TestLimits:
             limits.refresh()
             limits.refresh()
         assert (limits.bytes_max("p.a"), limits.bytes_max("p.b")) == (DEFAULT, 5_000_000)
-        assert [one["of"] for one in lines] == [hidden]
+        assert [line["of"] for line in lines] == [hidden]
 
     def test_an_answer_that_may_pass_leaves_what_was_known(self, configs, limits):
         configs.configs["p.b"]["max.message.bytes"] = 2_000

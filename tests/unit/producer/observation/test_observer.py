@@ -170,7 +170,7 @@ def test_lineage_names_tables_and_topics_and_counts_what_is_new(monkeypatch):
     for mods in (3, 5):
         totals = {"bank.a": TopicTotals("bank.a", 1, mods, 400, 0)}
         notes(Ticked(), core(published=totals, watermark_us=7))
-    assert [one["rows"] for one in followed.calls] == [{"bank.a": 3}, {"bank.a": 2}]
+    assert [call["rows"] for call in followed.calls] == [{"bank.a": 3}, {"bank.a": 2}]
     notes(SlotsAssigned((1,)), core())
     assert len(followed.calls) == 2
     before = followed.calls[-1]
@@ -182,7 +182,7 @@ def test_lineage_names_tables_and_topics_and_counts_what_is_new(monkeypatch):
     assert [(one.namespace, one.name, one.fields) for one in inputs] == [
         ("spanner://p:i", "d.a", fields[0]), ("spanner://p:i", "d.s.b", fields[1]),
     ]  # fmt: skip
-    assert [(one.name, one.fields, one.rows_of) for one in outputs] == [
+    assert [(output.name, output.fields, output.rows_of) for output in outputs] == [
         ("bank.a", fields[0], "bank.a"), ("bank.s.b", fields[1], "bank.s.b"),
     ]  # fmt: skip
 

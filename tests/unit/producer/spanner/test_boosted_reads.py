@@ -89,11 +89,13 @@ def test_a_chunk_has_the_same_records_whichever_servers_read_it(database, read):
             break
     assert found == database.rows
     assert max(read.asked.cuts) > 1
-    boosted = [one for one in read.asked.streams if one.partition_token]
+    boosted = [stream for stream in read.asked.streams if stream.partition_token]
     assert len(boosted) == sum(read.asked.cuts)
     assert all(one.data_boost_enabled and not one.limit for one in boosted)
     assert all(one.request_options.request_tag == "filling" for one in boosted)
-    assert not any(one.data_boost_enabled for one in read.asked.streams if not one.partition_token)
+    assert not any(
+        stream.data_boost_enabled for stream in read.asked.streams if not stream.partition_token
+    )
 
 
 def test_a_table_without_rows_is_not_cut(read):

@@ -81,15 +81,15 @@ def catalogue(spanner, channels, views, wire):
 
 
 def test_a_stream_watches_every_table_some_or_none(catalogue):
-    found = catalogue.describe("All")
-    assert (found.exists, found.watches_all) == (True, True)
-    assert found.tables == (LEDGER, NAMED)
-    assert found.others == ("All", "Nothing", "Some")
-    assert found.options == {}
-    found = catalogue.describe("Some")
-    assert not found.watches_all
-    assert found.tables == (LEDGER,)
-    assert found.options == {"retention_period": "36h"}
+    description = catalogue.describe("All")
+    assert (description.exists, description.watches_all) == (True, True)
+    assert description.tables == (LEDGER, NAMED)
+    assert description.others == ("All", "Nothing", "Some")
+    assert description.options == {}
+    description = catalogue.describe("Some")
+    assert not description.watches_all
+    assert description.tables == (LEDGER,)
+    assert description.options == {"retention_period": "36h"}
     assert catalogue.describe("Nothing").tables == ()
     missing = catalogue.describe("Missing")
     assert (missing.exists, missing.tables) == (False, ())
@@ -122,7 +122,9 @@ def test_a_single_table_by_its_reported_name(catalogue, views):
 def test_a_table_is_that_of_now_or_of_the_time_that_is_given(catalogue, spanner, read_ns):
     def assert_read_at(count, *views):
         asked = [
-            one for one in spanner.requests if any(v in getattr(one, "sql", "") for v in views)
+            request
+            for request in spanner.requests
+            if any(v in getattr(request, "sql", "") for v in views)
         ]
         assert len(asked) == count
         for one in asked:
@@ -229,11 +231,15 @@ ORDERS_ID = Column("Id", ColumnType("NUMERIC", annotation="PG_NUMERIC"), 1, key_
 @pytest.mark.rule("spanner-types")
 @pytest.mark.usefixtures("postgresql")
 def test_postgresql_has_the_same_catalogue(catalogue, views):
-    found = catalogue.describe("All")
-    assert (found.dialect, found.watches_all) == ("POSTGRESQL", True)
-    assert [table.name for table in found.tables] == ["Sales.Orders", "Sales.ledger", "ledger"]
-    assert found.tables[2] == LEDGER
-    assert found.tables[0].columns == (
+    description = catalogue.describe("All")
+    assert (description.dialect, description.watches_all) == ("POSTGRESQL", True)
+    assert [table.name for table in description.tables] == [
+        "Sales.Orders",
+        "Sales.ledger",
+        "ledger",
+    ]
+    assert description.tables[2] == LEDGER
+    assert description.tables[0].columns == (
         ORDERS_ID,
         Column("A", ColumnType("JSON", annotation="PG_JSONB"), 2),
         Column("B", ColumnType("ARRAY", ColumnType("BYTES")), 3),
@@ -255,10 +261,10 @@ def test_postgresql_has_the_same_catalogue(catalogue, views):
 
 @pytest.mark.usefixtures("postgresql")
 def test_a_postgresql_stream_for_some_tables_and_columns(catalogue):
-    found = catalogue.describe("some")
-    assert not found.watches_all
-    assert found.filters == ("exclude_delete=true",)
-    orders, ledger = found.tables
+    description = catalogue.describe("some")
+    assert not description.watches_all
+    assert description.filters == ("exclude_delete=true",)
+    orders, ledger = description.tables
     assert watched(orders) == {"Id": True, "A": False, "B": True, "G": False}
     assert ledger.excludes == ("exclude_delete",)
     assert ledger.columns == LEDGER.columns

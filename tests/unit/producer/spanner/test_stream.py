@@ -154,8 +154,8 @@ def test_priority_tag_and_replicas_are_those_of_the_settings(channels, spanner, 
         assert found.request_tag == "app=cdc"
     replicas = applied(replicas=(("us-east4", "READ_ONLY"), ("us-west2", "")))
     assert [
-        (one.location, one.type_)
-        for one in replicas.directed_read_options.include_replicas.replica_selections
+        (selection.location, selection.type_)
+        for selection in replicas.directed_read_options.include_replicas.replica_selections
     ] == [("us-east4", kind.READ_ONLY), ("us-west2", kind.TYPE_UNSPECIFIED)]
     # Each query has them.
     query = stream_of(channels, QueryOptions(priority="LOW", tag="app=cdc")).query(**ARGUMENTS)

@@ -199,15 +199,15 @@ def key_order(request, _context):
     result = ResultSet.pb()()
     asked = request.sql.split("SELECT ")[1].split(" FROM")[0].split(", ")
     if "index_columns" not in request.sql:
-        asked, found = ["option_value"], []
+        asked, rows = ["option_value"], []
     else:
         assert request.transaction.single_use.read_only.read_timestamp.ToNanoseconds() == T_NS
-        found = [("Sales", "Items", "Shop", "1", "DESC", "YES"),
+        rows = [("Sales", "Items", "Shop", "1", "DESC", "YES"),
                  ("Sales", "Items", "Id", "2", "ASC", "NO")]  # fmt: skip
     for name in asked:
         result.metadata.row_type.fields.add(name=name)
-    for row in found:
-        result.rows.add(values=[Value(string_value=one) for one in row])
+    for row in rows:
+        result.rows.add(values=[Value(string_value=cell) for cell in row])
     return result
 
 
@@ -237,9 +237,9 @@ def test_a_chunk_with_a_condition_is_a_query_at_its_time(reads, conditional, aft
     )
     assert request.transaction.single_use.read_only.read_timestamp.ToNanoseconds() == T_NS
     assert request.request_options.request_tag == "filling"
-    bound = {name: one.string_value for name, one in request.params.fields.items()}
+    bound = {name: field.string_value for name, field in request.params.fields.items()}
     assert bound == dict(zip(("after1", "after2"), after or (), strict=False))
-    assert {one.code for one in request.param_types.values()} <= {TypeCode.STRING}
+    assert {param_type.code for param_type in request.param_types.values()} <= {TypeCode.STRING}
     assert rest[0].mods[1].keys == {"Id": "2", "Shop": "r"}
     assert last == ("r", "2")
 
@@ -287,12 +287,12 @@ def query(dialect, *parts, after=None, where="Id > 5"):
 
 
 def test_the_first_chunk_has_the_condition_alone_in_a_line_that_a_comment_may_end():
-    found = query(GOOGLE_SQL, SHOP, ID, where="Id > 5 -- large")
-    assert found.sql == (
+    chunk = query(GOOGLE_SQL, SHOP, ID, where="Id > 5 -- large")
+    assert chunk.sql == (
         "SELECT `Note`, `Id` FROM `Sales`.`Items` WHERE (Id > 5 -- large\n) "
         "ORDER BY `Shop`, `Id` DESC LIMIT 7"
     )
-    assert found.parameters == {}
+    assert chunk.parameters == {}
     assert query(GOOGLE_SQL).sql.endswith(" WHERE (Id > 5\n) LIMIT 7")  # a table without a key
 
 
@@ -323,19 +323,19 @@ _SECOND = (False, "AQ==", datetime.date(2024, 5, 2), datetime.datetime(2024, 5, 
 def kind_rows(width):
     """Return a row, and one for each column that differs in it alone."""
     rows = [(*_FIRST[:n], *_SECOND[n : n + 1], *_FIRST[n + 1 :]) for n in range(width)]
-    return [one[:width] for one in (_FIRST, *rows)]
+    return [row[:width] for row in (_FIRST, *rows)]
 
 
 PG_TABLE = 'CREATE TABLE "T" (id bigint PRIMARY KEY, a bigint, b bigint)'
 
 
 def ddl(is_descending):
-    a, b = ("DESC" if one else "ASC" for one in is_descending)
+    a, b = ("DESC" if is_down else "ASC" for is_down in is_descending)
     return f"CREATE TABLE {name_of(is_descending)} (a INT64, b INT64) PRIMARY KEY (a {a}, b {b})"
 
 
 def name_of(is_descending):
-    return "T" + "".join("01"[one] for one in is_descending)
+    return "T" + "".join("01"[is_down] for is_down in is_descending)
 
 
 @pytest.fixture(scope="module")
@@ -343,13 +343,15 @@ def databases():
     """By dialect a database whose tables have keys, or columns, that may be NULL."""
     rows = list(itertools.product(VALUES, repeat=2))
     with Simulator(SimulatorConfig()) as simulator:
-        simulator.create_database("gs", ddl=[KINDS[GOOGLE_SQL], *(ddl(one) for one in DIRECTIONS)])
+        simulator.create_database(
+            "gs", ddl=[KINDS[GOOGLE_SQL], *(ddl(direction) for direction in DIRECTIONS)]
+        )
         simulator.create_database("pg", ddl=[PG_TABLE, KINDS[POSTGRESQL]], dialect="POSTGRESQL")
         instance = simulator.client().instance("test-instance")
         with instance.database("gs").batch() as batch:
             batch.insert("Kinds", list("BYDTSUN"), kind_rows(7))
-            for one in DIRECTIONS:
-                batch.insert(name_of(one), ("a", "b"), rows)
+            for direction in DIRECTIONS:
+                batch.insert(name_of(direction), ("a", "b"), rows)
         with instance.database("pg").batch() as batch:
             batch.insert("T", ("id", "a", "b"), [(n, *row) for n, row in enumerate(rows)])
             batch.insert("Kinds", list("bydtsu"), kind_rows(6))
@@ -364,7 +366,7 @@ def rows_of(channels, found):
         request.params[name] = value
         request.param_types[name].code = TypeCode[code]
     result = channels.execute_sql(request, timeout_s=30)
-    return [tuple(_plain(one.SerializeToString()) for one in row.values) for row in result.rows]
+    return [tuple(_plain(value.SerializeToString()) for value in row.values) for row in result.rows]
 
 
 def pages(chunk):
@@ -402,7 +404,7 @@ def test_a_chunk_is_behind_a_key_of_any_type_that_is_taken(databases, dialect):
     channels = databases[dialect]
     catalogue = SpannerCatalogue(channels)
     table, order = catalogue.table("Kinds", stream=""), catalogue.key_order("Kinds")
-    columns = [one.name for one in table.columns]
+    columns = [column.name for column in table.columns]
 
     def chunk(after, rows):
         found = chunk_query(table, order, columns, after=after, where="TRUE", rows=rows)
@@ -451,9 +453,9 @@ def messages(cells, cuts):
 
 
 def decoded_by(decoder, sent):
-    found = [record for one in sent for record in decoder.decode(one)]
+    records = [record for message in sent for record in decoder.decode(message)]
     decoder.end()
-    return found
+    return records
 
 
 def in_one(*cells):
@@ -461,8 +463,8 @@ def in_one(*cells):
 
 
 def rows_decoder():
-    one = ReadPartition("Items", 3, 5, ROWS, None, None)
-    return RowsDecoder(one, COLUMNS, read_ns=T_NS)
+    read_partition = ReadPartition("Items", 3, 5, ROWS, None, None)
+    return RowsDecoder(read_partition, COLUMNS, read_ns=T_NS)
 
 
 CUTS = st.lists(st.tuples(st.integers(0, 3 * ROWS), st.booleans()), max_size=8)
@@ -471,20 +473,20 @@ CUTS = st.lists(st.tuples(st.integers(0, 3 * ROWS), st.booleans()), max_size=8)
 @given(cuts=CUTS)
 def test_rows_are_records_of_twenty(cuts):
     cells = [cell for number in range(ROWS) for cell in row(number)]
-    found = decoded_by(rows_decoder(), messages(cells, cuts))
-    assert [len(record.mods) for record in found] == [20, 20, 5]
-    assert [mod for record in found for mod in record.mods] == [
+    records = decoded_by(rows_decoder(), messages(cells, cuts))
+    assert [len(record.mods) for record in records] == [20, 20, 5]
+    assert [mod for record in records for mod in record.mods] == [
         Mod({"Id": str(n)}, {"Note": row(n)[0], "Tags": ["a", None, str(n)]}, {})
         for n in range(ROWS)
     ]
-    assert [record.record_sequence for record in found] == ["00000000", "00000001", "00000002"]
-    first = found[0]
+    assert [record.record_sequence for record in records] == ["00000000", "00000001", "00000002"]
+    first = records[0]
     assert (
         first.table_name, first.commit_timestamp_ns, first.mod_type, first.server_transaction_id,
         first.transaction_tag, first.number_of_records_in_transaction,
     ) == ("Items", T_NS, "INSERT", "spanner-backfill-3", "spanner-backfill", 3)  # fmt: skip
-    assert [one.is_primary_key for one in first.columns] == [False, True, False]
-    assert [r.is_last_record_in_transaction_in_partition for r in found] == [False, False, True]
+    assert [column.is_primary_key for column in first.columns] == [False, True, False]
+    assert [r.is_last_record_in_transaction_in_partition for r in records] == [False, False, True]
 
 
 @given(cuts=CUTS, rows=st.integers(0, 60), rows_min=st.integers(1, 7))
@@ -516,8 +518,8 @@ def test_values_are_those_of_a_change_and_what_waits_for_the_rest_counts():
     assert decoder.unfinished_bytes > 300
     columns = [Column("K", NUMBER, 1, key_position=1), Column("V", ColumnType("X"), 2)]
     for content in (True, 1.5, "NaN", None, [1.0, None], []):
-        one = ReadPartition("t", 0, 1, 1, None, None)
-        (record,) = RowsDecoder(one, columns, read_ns=T_NS).decode(in_one("7", content))
+        read_partition = ReadPartition("t", 0, 1, 1, None, None)
+        (record,) = RowsDecoder(read_partition, columns, read_ns=T_NS).decode(in_one("7", content))
         assert record.mods == (Mod({"K": "7"}, {"V": content}, {}),)
 
 
@@ -531,18 +533,22 @@ def test_a_chunk_is_records_of_fifty_and_ends_with_its_last_key(cuts, rows, aske
     rows = min(rows, asked)
     cells = [cell for number in range(rows) for cell in [*row(number), "s"]]
     decoder = chunk_decoder(asked)
-    found = decoded_by(decoder, messages(cells, cuts) if cells else [])
+    records = decoded_by(decoder, messages(cells, cuts) if cells else [])
     rest, after = decoder.rest()
-    found += rest
-    assert [len(one.mods) for one in found] == [50] * (rows // 50) + [rows % 50] * bool(rows % 50)
-    assert [mod.keys["Id"] for one in found for mod in one.mods] == list(map(str, range(rows)))
+    records += rest
+    assert [len(record.mods) for record in records] == [50] * (rows // 50) + [rows % 50] * bool(
+        rows % 50
+    )
+    assert [mod.keys["Id"] for record in records for mod in record.mods] == list(
+        map(str, range(rows))
+    )
     # In the order of the key, not of the columns.
     assert after == (("s", str(rows - 1)) if rows == asked else None)
-    names = [one.server_transaction_id for one in found]
-    assert names == [f"spanner-backfill-4-9-{number:06d}" for number in range(len(found))]
-    assert {one.table_name for one in found} <= {"Items__backfill"}
-    assert {one.number_of_records_in_transaction for one in found} <= {1}
-    assert {one.commit_timestamp_ns for one in found} <= {T_NS}
+    names = [record.server_transaction_id for record in records]
+    assert names == [f"spanner-backfill-4-9-{number:06d}" for number in range(len(records))]
+    assert {record.table_name for record in records} <= {"Items__backfill"}
+    assert {record.number_of_records_in_transaction for record in records} <= {1}
+    assert {record.commit_timestamp_ns for record in records} <= {T_NS}
 
 
 def test_a_column_of_an_unknown_notation_has_the_type_of_the_answer():
@@ -554,7 +560,7 @@ def test_a_column_of_an_unknown_notation_has_the_type_of_the_answer():
     sent = [PartialResultSet.serialize(first), *messages([*row(1), [1.5]], [])]
     assert decoded_by(decoder, sent) == []
     ((record,), _) = decoder.rest()
-    assert [one.type for one in record.columns] == [
-        *(one.type for one in COLUMNS), ColumnType("ARRAY", ColumnType("FLOAT32")),
+    assert [column.type for column in record.columns] == [
+        *(column.type for column in COLUMNS), ColumnType("ARRAY", ColumnType("FLOAT32")),
     ]  # fmt: skip
     assert record.mods == (Mod({"Id": "1"}, {"Note": None, "Tags": row(1)[2], "Odd": [1.5]}, {}),)

@@ -54,13 +54,13 @@ AT_US = 1_700_000_000_123_456
 AT_MS = 1_700_000_000_123
 
 
-def messages_of(one, envelope, value_format=ValueFormat.AVRO, token="k"):
-    return translator_of(envelope, value_format).translate(one, token=token).messages
+def messages_of(change_record, envelope, value_format=ValueFormat.AVRO, token="k"):
+    return translator_of(envelope, value_format).translate(change_record, token=token).messages
 
 
-def events(one, envelope, value_format=ValueFormat.AVRO, token="k"):
+def events(change_record, envelope, value_format=ValueFormat.AVRO, token="k"):
     return [read_event(message, envelope, value_format)
-            for message in messages_of(one, envelope, value_format, token)]  # fmt: skip
+            for message in messages_of(change_record, envelope, value_format, token)]  # fmt: skip
 
 
 def change(*new_values, mod_type="INSERT", at_us=AT_US, sequence="00000007", **fields):
@@ -72,13 +72,15 @@ def change(*new_values, mod_type="INSERT", at_us=AT_US, sequence="00000007", **f
 @pytest.mark.parametrize(("envelope", "value_format"), EACH)
 @given(MOD_TYPES, MODS)
 def test_an_event_is_a_function_of_its_change(envelope, value_format, mod_type, mods):
-    one = record(mods, mod_type, 5_000, "00000007")
-    first = messages_of(one, envelope, value_format)
-    parts = [messages_of(one.part(n), envelope, value_format)[0] for n in range(len(mods))]
+    written_record = record(mods, mod_type, 5_000, "00000007")
+    first = messages_of(written_record, envelope, value_format)
+    parts = [
+        messages_of(written_record.part(n), envelope, value_format)[0] for n in range(len(mods))
+    ]
     assert tuple(parts) == first
-    ours = messages_of(one, Envelope.TIDEGATE)
+    changes = messages_of(written_record, Envelope.TIDEGATE)
     assert [event._replace(value=b"") for event in first] == [
-        change._replace(value=b"") for change in ours
+        change._replace(value=b"") for change in changes
     ]
 
 
@@ -93,9 +95,11 @@ def captured_row(envelope, event, mod_type):
 @pytest.mark.parametrize("envelope", EVENTS)
 @given(MOD_TYPES, MODS)
 def test_json_and_avro_say_which_columns_were_captured(envelope, mod_type, mods):
-    one = record(mods, mod_type, 5_000, "00000007")
+    written_record = record(mods, mod_type, 5_000, "00000007")
     for value_format in ValueFormat:
-        for event, (keys, new, old) in zip(events(one, envelope, value_format), mods, strict=True):
+        for event, (keys, new, old) in zip(
+            events(written_record, envelope, value_format), mods, strict=True
+        ):
             row, names = captured_row(envelope, event, mod_type)
             meant = {**left(old if mod_type == "DELETE" else new), **left(keys)}
             assert names == [name for name in NAMES if name in meant]
@@ -115,9 +119,9 @@ def test_what_cannot_be_written_is_named(envelope, value_format):
     first_key = next(name for name in NAMES if name in NO_KEYS)
 
     def refused(keys, new, old, mod_type="INSERT"):
-        one = change(mod_type=mod_type)._replace(mods=(Mod(keys, new, old),))
+        wrong_change = change(mod_type=mod_type)._replace(mods=(Mod(keys, new, old),))
         with pytest.raises((SchemaError, TableChanged)) as caught:
-            translator.translate(one, token="k")
+            translator.translate(wrong_change, token="k")
         return caught.value
 
     wrong = refused(NO_KEYS, {"c_BOOL": "no", "c_DATE": "2023-01-01"}, {})
@@ -185,11 +189,11 @@ def written(one, value_format, key_format=KeyFormat.AVRO):
 
 def as_debezium(event):
     """An event without what is ours alone, bytes as JSON has them."""
-    source = {name: one for name, one in event["source"].items() if name not in OURS}
+    source = {name: value for name, value in event["source"].items() if name not in OURS}
     rows = {
         place: event[place] and {
-            name: base64.b64encode(one).decode() if isinstance(one, bytes) else one
-            for name, one in event[place].items()
+            name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+            for name, value in event[place].items()
         }
         for place in ("before", "after")
     }  # fmt: skip
@@ -204,7 +208,7 @@ def expected_of(change, value):
     before = value["before"] if has_before else None
     if change["mod_type"] == "UPDATE" and not has_before:
         # Debezium's is a row of which it knows the key alone.
-        assert {name for name, one in value["before"].items() if one is not None} <= set(
+        assert {name for name, value in value["before"].items() if value is not None} <= set(
             change["keys"]
         )
     return {**value, "before": before, "source": {**value["source"], **OTHERS}}
@@ -215,11 +219,11 @@ def expected_of(change, value):
 def test_a_change_is_what_debeziums_classes_write_of_it(one, theirs, value_format):
     event = read_golden(written(one, value_format), value_format)
     expected = expected_of(one, theirs["value"])
-    found = as_debezium(event)
-    assert found == expected
+    compared = as_debezium(event)
+    assert compared == expected
     # In JSON the order counts for people.
     assert [name for name in event["source"] if name not in OURS] == list(theirs["value"]["source"])
-    assert list(found) == list(expected)
+    assert list(compared) == list(expected)
     assert golden.RECORDS["topic"] == golden.TOPIC
 
 
@@ -258,14 +262,14 @@ def json_key_of(keys, **types):
 def test_keys_in_json_are_equal_bytes_however_the_service_writes_them():
     types = {"at": "TIMESTAMP", "price": "NUMERIC", "id": "UUID", "day": "DATE", "data": "BYTES",
              "text": "STRING"}  # fmt: skip
-    one = {
+    key = {
         "at": "2023-11-14T22:13:20Z", "price": "19.9", "id": "6b1f9f2e-5a0e-4d2b-9d5a-0f3f1f7a7a10",
         "day": "1999-12-31", "data": "AAEC/w==", "text": 'Ü"',
     }  # fmt: skip
-    other = {**one, "at": "2023-11-14T22:13:20.000Z", "price": "19.900", "id": one["id"].upper()}
-    assert json_key_of(one, **types) == json_key_of(other, **types)
-    assert json.loads(json_key_of(other, **types)) == one
-    nulls = dict.fromkeys(one)
+    other = {**key, "at": "2023-11-14T22:13:20.000Z", "price": "19.900", "id": key["id"].upper()}
+    assert json_key_of(key, **types) == json_key_of(other, **types)
+    assert json.loads(json_key_of(other, **types)) == key
+    nulls = dict.fromkeys(key)
     assert json.loads(json_key_of(nulls, **types)) == nulls
     # A change stream writes 0.1, a read of the table the double that is next to it.
     for weight in (0.1, 0.10000000149011612):
@@ -280,20 +284,20 @@ def test_keys_in_json_are_equal_bytes_however_the_service_writes_them():
 
 def test_a_sequence_of_two_numbers_stays_text_and_sorts_alike_in_both_formats():
     assert messages_of(change(sequence="0a-1f")._replace(mods=()), Envelope.DEBEZIUM) == ()
-    found = []
+    both_events = []
     for value_format in ValueFormat:
         (event,) = events(change(sequence="0a-1f"), Envelope.DEBEZIUM, value_format)
         assert event["source"]["sequence"] == "0a-1f"
-        found += events(change(sequence="0a-1f"), Envelope.DATASTREAM, value_format)
-    in_avro, in_json = (event["sort_keys"] for event in found)
+        both_events += events(change(sequence="0a-1f"), Envelope.DATASTREAM, value_format)
+    in_avro, in_json = (event["sort_keys"] for event in both_events)
     assert in_avro == in_json
     assert in_avro[:3] == [AT_MS, AT_US, "tx"]
 
 
 @pytest.mark.parametrize("value_format", ValueFormat)
 def test_each_documented_field_of_datastreams_event(value_format):
-    one = change(mod_type="UPDATE", transaction_tag="app=x")
-    (event,) = events(one, Envelope.DATASTREAM, value_format)
+    tagged = change(mod_type="UPDATE", transaction_tag="app=x")
+    (event,) = events(tagged, Envelope.DATASTREAM, value_format)
     assert event["stream_name"] == "projects/p/instances/i/databases/d/changeStreams/Feed"
     assert (event["read_method"], event["object"]) == ("spanner-cdc", "t")
     assert re.fullmatch(r"[0-9a-f]{40}", event["schema_key"])
@@ -341,15 +345,17 @@ PLACES = st.tuples(st.integers(0, 2**53), st.sampled_from(["a", "b", "aa"]), SEQ
 
 @given(st.lists(PLACES, min_size=2, unique=True))
 def test_sort_keys_sort_in_commit_order(places):
-    found = []
+    placed_keys = []
     for at_us, transaction, sequence in places:
-        one = change({}, {}, at_us=at_us, sequence=sequence, server_transaction_id=transaction)
-        for number, event in enumerate(events(one, Envelope.DATASTREAM)):
+        written_record = change(
+            {}, {}, at_us=at_us, sequence=sequence, server_transaction_id=transaction
+        )
+        for number, event in enumerate(events(written_record, Envelope.DATASTREAM)):
             order = OrderKey(at_us, transaction, sequence_pair(sequence), number).encode()
-            found.append((order, event["sort_keys"]))
+            placed_keys.append((order, event["sort_keys"]))
             assert event["sort_keys"][0] == at_us // 1000
-    found.sort()
-    assert all(one[1] < other[1] for one, other in pairwise(found))
+    placed_keys.sort()
+    assert all(placed_key[1] < other[1] for placed_key, other in pairwise(placed_keys))
 
 
 def ids_of(one, value_format=ValueFormat.AVRO, token="k"):
@@ -359,12 +365,12 @@ def ids_of(one, value_format=ValueFormat.AVRO, token="k"):
 class TestUuid:
     def test_it_is_a_uuid_whose_last_digits_count_the_changes_of_a_record(self):
         for value_format in ValueFormat:
-            found = ids_of(change({}, {}, {}), value_format)
-            assert [(uuid.UUID(one).version, uuid.UUID(one).variant) for one in found] == [
-                (8, uuid.RFC_4122)
-            ] * 3
-            assert [one[-8:] for one in found] == ["00000000", "00000001", "00000002"]
-            assert len({one[:-8] for one in found}) == 1
+            ids = ids_of(change({}, {}, {}), value_format)
+            assert [
+                (uuid.UUID(uuid_text).version, uuid.UUID(uuid_text).variant) for uuid_text in ids
+            ] == [(8, uuid.RFC_4122)] * 3
+            assert [uuid_text[-8:] for uuid_text in ids] == ["00000000", "00000001", "00000002"]
+            assert len({uuid_text[:-8] for uuid_text in ids}) == 1
 
     def test_a_repeat_has_the_id_of_the_first(self):
         first = ids_of(change({}, {}))
@@ -386,8 +392,8 @@ class TestUuid:
 
 @given(MOD_TYPES, MODS)
 def test_the_payload_is_the_captured_row(mod_type, mods):
-    one = record(mods, mod_type, AT_US, "00000007")
-    in_avro, in_json = (events(one, Envelope.DATASTREAM, kind) for kind in ValueFormat)
+    written_record = record(mods, mod_type, AT_US, "00000007")
+    in_avro, in_json = (events(written_record, Envelope.DATASTREAM, kind) for kind in ValueFormat)
     for avro, plain, (keys, new, old) in zip(in_avro, in_json, mods, strict=True):
         meant = {**right(old if mod_type == "DELETE" else new), **right(keys)}
         assert list(avro["payload"]) == NAMES

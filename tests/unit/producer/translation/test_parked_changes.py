@@ -71,7 +71,7 @@ def redriven(key, order):
 
 
 def in_log(changes):
-    return [DeadLetter(0, offset, one) for offset, one in enumerate(changes)]
+    return [DeadLetter(0, offset, record) for offset, record in enumerate(changes)]
 
 
 @pytest.mark.parametrize("envelope", Envelope)
@@ -140,9 +140,9 @@ class Translate:
     def __init__(self, *poison):
         self.poison, self.asked = [place(order) for order in poison], []
 
-    def __call__(self, one):
-        self.asked.append(one.order_key)
-        if one.order_key in self.poison:
+    def __call__(self, change_message):
+        self.asked.append(change_message.order_key)
+        if change_message.order_key in self.poison:
             raise SchemaError("still poison")
 
 
@@ -226,7 +226,7 @@ def test_what_was_put_back_is_over():
     changes = change(b"a", 1), change(b"a", 2), redriven(b"a", 2), change(b"b", 1)
     survey = surveyed(Translate(1, 2), *changes)
     assert [key.name for key in survey.select().left] == [B]
-    assert [survey.is_parked(one) for one in in_log(changes)] == [False, False, False, True]
+    assert [survey.is_parked(letter) for letter in in_log(changes)] == [False, False, False, True]
 
 
 @pytest.mark.parametrize("poison", [(), (2,)])
@@ -269,11 +269,11 @@ def put_back(changes, *, topic=None, pauses=(), again=None, todays_key=same_key)
     read = in_log(changes if again is None else again)
     for position in pauses:
         read.insert(position, None)
-    found = list(batches(read, survey, survey.select(topic), as_message))
-    records = [record for batch in found for record in batch]
+    record_batches = list(batches(read, survey, survey.select(topic), as_message))
+    records = [record for batch in record_batches for record in batch]
     messages = [message for record in records for message in record.messages]
     markers = [marker for record in records for marker in record.parked]
-    return messages, markers, found
+    return messages, markers, record_batches
 
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
@@ -288,10 +288,12 @@ def test_every_change_comes_once_in_the_order_of_its_key_and_then_a_marker(place
     for key in (b"a", b"b", b"c"):
         done = limit if key != b"c" else 0
         due = sorted(order for own, order in places if own == key and order > done)
-        assert [one.order_key for one in messages if one.key == key] == [place(n) for n in due]
-        own = [one for one in markers if one.key == key]
-        assert [one.order_key for one in own] == [place(n) for n in due[-1:]]
-        assert all(one.form == FORM_REDRIVEN and one.value is None for one in own)
+        assert [message.order_key for message in messages if message.key == key] == [
+            place(n) for n in due
+        ]
+        own = [marker for marker in markers if marker.key == key]
+        assert [marker.order_key for marker in own] == [place(n) for n in due[-1:]]
+        assert all(marker.form == FORM_REDRIVEN and marker.value is None for marker in own)
 
 
 @given(CHANGES)
@@ -302,10 +304,10 @@ def test_the_changes_of_a_row_of_two_keys_come_in_their_order_and_each_key_has_i
     )
     for row in (b"a", b"c"):
         due = sorted(order for key, order in places if row_of[key] == row)
-        own = [one.order_key for one in messages if row_of[one.key] == row]
+        own = [message.order_key for message in messages if row_of[message.key] == row]
         assert own == [place(n) for n in due]
     last = {key: place(max(n for own, n in places if own == key)) for key, _ in places}
-    assert {one.key: one.order_key for one in markers} == last
+    assert {marker.key: marker.order_key for marker in markers} == last
 
 
 def test_batches_are_small_and_come_also_while_nothing_is_read(monkeypatch):
@@ -330,7 +332,9 @@ def test_one_table_may_be_chosen_and_other_changes_stay():
 def test_a_topic_that_changed_meanwhile_and_errors_that_may_pass_end_the_batches():
     for again in ([], [1], [1, 2, 3]):
         with pytest.raises(RedriveFailed, match="changed"):
-            put_back([change(b"a", 1), change(b"a", 2)], again=[change(b"a", one) for one in again])
+            put_back(
+                [change(b"a", 1), change(b"a", 2)], again=[change(b"a", number) for number in again]
+            )
 
     def fail(_change):
         raise UnreachableError("no registry")
@@ -348,24 +352,31 @@ def event(file, record, reason="InvalidEvent"):
 
 
 def groups_of(*changes, groups_max=1_000):
-    letters = [DeadLetter(0, offset, one, 1_000 * offset) for offset, one in enumerate(changes, 1)]
+    letters = [
+        DeadLetter(0, offset, letter, 1_000 * offset) for offset, letter in enumerate(changes, 1)
+    ]
     return grouped(lambda: iter([None, *letters]), groups_max=groups_max)
 
 
 def test_records_of_one_reason_and_table_are_one_group_with_the_newest_one():
-    found = groups_of(
+    groups = groups_of(
         change(b"a", 1), change(b"b", 2, topic="p.u"), change(b"a", 3, error=""),
         change(b"a", 4, reason="KeyParked", error=""),
     )  # fmt: skip
-    assert found.records == 4
-    assert [(one.reason, one.subject, one.count) for one in found.listed()] == [
+    assert groups.records == 4
+    assert [(group.reason, group.subject, group.count) for group in groups.listed()] == [
         ("KeyParked", "p.t", 1), ("SchemaError", "p.t", 2), ("SchemaError", "p.u", 1),
     ]  # fmt: skip
-    one = found.listed()[1]
-    assert (one.first_us, one.last_us, one.offset, one.topic_partition) == (1_000, 3_000, 3, 0)
+    group = groups.listed()[1]
+    assert (group.first_us, group.last_us, group.offset, group.topic_partition) == (
+        1_000,
+        3_000,
+        3,
+        0,
+    )
     # A text stays when a newer record has none.
-    assert (one.error, one.token, one.is_file) == ("text", "token", False)
-    assert one.place == "1970-01-01T00:00:03Z, tx, 7, 2"
+    assert (group.error, group.token, group.is_file) == ("text", "token", False)
+    assert group.place == "1970-01-01T00:00:03Z, tx, 7, 2"
 
 
 def test_events_of_files_are_by_file_and_what_was_put_back_is_left_out():
@@ -375,33 +386,33 @@ def test_events_of_files_are_by_file_and_what_was_put_back_is_left_out():
     assert (first.subject, first.place, first.count) == ("o/a.avro", "record 9", 2)
     assert first.is_file
     assert (second.reason, second.subject, second.place) == ("FileCutShort", "o/b.avro", "record 0")
-    found = groups_of(change(b"a", 1), change(b"a", 2), redriven(b"a", 2), change(b"b", 1),
+    groups = groups_of(change(b"a", 1), change(b"a", 2), redriven(b"a", 2), change(b"b", 1),
                       change(b"a", 9))  # fmt: skip
-    assert found.records == 2
-    (one,) = found.listed()
-    assert (one.count, one.first_us, one.last_us) == (2, 4_000, 5_000)
+    assert groups.records == 2
+    (group,) = groups.listed()
+    assert (group.count, group.first_us, group.last_us) == (2, 4_000, 5_000)
 
 
 def test_what_cannot_be_read_or_has_no_time_is_counted_too():
     odd = event("f", 1)._replace(content=b"{}"), change(b"a", 1)._replace(order_key=b"x")
-    assert [(one.subject, one.place) for one in groups_of(*odd).listed()] == [
+    assert [(group.subject, group.place) for group in groups_of(*odd).listed()] == [
         ("p.t", "unknown"), ("unknown", "unknown"),
     ]  # fmt: skip
     groups = DeadLetterGroups()
     for offset, at_us in enumerate((None, 5, None, 3)):
         groups.add(DeadLetter(0, offset, change(b"a", offset + 1), at_us))
-    (one,) = groups.listed()
-    assert (one.count, one.first_us, one.last_us) == (4, 3, 5)
+    (group,) = groups.listed()
+    assert (group.count, group.first_us, group.last_us) == (4, 3, 5)
 
 
 @given(st.lists(st.integers(0, 9), max_size=60), st.integers(1, 12))
 def test_of_more_groups_than_it_holds_the_newest_stay(files, groups_max):
-    found = groups_of(*(event(f"f{number}", 1) for number in files), groups_max=groups_max)
-    assert found.records == len(files)
+    groups = groups_of(*(event(f"f{number}", 1) for number in files), groups_max=groups_max)
+    assert groups.records == len(files)
     newest = list(dict.fromkeys(f"f{number}" for number in reversed(files)))
-    assert [one.subject for one in found.listed()] == newest[:groups_max]
-    assert (found.dropped > 0) == (len(set(files)) > groups_max)
-    assert found.dropped or sum(one.count for one in found.listed()) == len(files)
+    assert [group.subject for group in groups.listed()] == newest[:groups_max]
+    assert (groups.dropped > 0) == (len(set(files)) > groups_max)
+    assert groups.dropped or sum(group.count for group in groups.listed()) == len(files)
 
 
 def test_the_topic_is_read_twice_and_says_how_far_it_is():

@@ -87,9 +87,9 @@ def test_an_unknown_table_is_what_a_record_shows():
     shown = (RecordColumn("b", INT64, True, 2), RecordColumn("c", STRING, False, 3),
              RecordColumn("a", INT64, True, 1))  # fmt: skip
     for key_names, expected in (((), "ab"), (("b", "a"), "ba"), (("b", "x"), "ab")):
-        found = evolved(None, None, shown, key_names=key_names)
-        assert names(found) == ["a", "b", "c"]
-        assert [column.name for column in found.key_columns] == [*expected]
+        evolved_table = evolved(None, None, shown, key_names=key_names)
+        assert names(evolved_table) == ["a", "b", "c"]
+        assert [column.name for column in evolved_table.key_columns] == [*expected]
 
 
 def test_another_primary_key_is_refused():
@@ -113,16 +113,20 @@ SHOWN = COLUMNS.map(
 
 @given(st.none() | TABLES, TABLES, SHOWN)
 def test_nothing_that_anybody_knows_is_left_out(known, current, shown):
-    found = evolved(known, current, shown)
+    evolved_table = evolved(known, current, shown)
     everybody = {c.name for one in (known, current) if one for c in one.columns}
-    assert sorted(names(found)) == sorted(everybody | {column.name for column in shown})
-    ordinals = [column.ordinal for column in found.columns]
+    assert sorted(names(evolved_table)) == sorted(everybody | {column.name for column in shown})
+    ordinals = [column.ordinal for column in evolved_table.columns]
     assert ordinals == sorted(ordinals)
-    assert found.key_columns == current.key_columns
-    assert set(current.columns) <= set(found.columns)
+    assert evolved_table.key_columns == current.key_columns
+    assert set(current.columns) <= set(evolved_table.columns)
     # Growing again changes nothing.
-    assert evolved(found, current, shown) == evolved(found, found) == found
-    assert set(evolved(found, None).columns) == set(found.columns)
+    assert (
+        evolved(evolved_table, current, shown)
+        == evolved(evolved_table, evolved_table)
+        == evolved_table
+    )
+    assert set(evolved(evolved_table, None).columns) == set(evolved_table.columns)
 
 
 class Inner:
@@ -136,8 +140,10 @@ def filtering(chosen):
 
 class Catalogue:
     def __init__(self, *tables, watches_all=False):
-        found = tuple(replace(TABLE, name=t) if isinstance(t, str) else t for t in tables)
-        self.described = replace(GOOD, tables=found, watches_all=watches_all)
+        described_tables = tuple(
+            replace(TABLE, name=t) if isinstance(t, str) else t for t in tables
+        )
+        self.described = replace(GOOD, tables=described_tables, watches_all=watches_all)
 
     def describe(self, _stream):
         return self.described
@@ -155,13 +161,13 @@ def filtered(catalogue, chosen, **options):
 def test_what_is_left_out_is_neither_translated_nor_uncounted(method):
     whole = record()._replace(mods=record().mods * 3)
     translate = getattr(filtering(RecordFilter(mod_types=("INSERT",))), method)
-    found = translate(whole, token="t")
-    assert (found.messages, found.parked, found.filtered) == ((), (), 3)
-    assert (found.commit_timestamp_us, found.server_transaction_id) == (5, "tx")
-    assert found.record_sequence == "0"
+    translated = translate(whole, token="t")
+    assert (translated.messages, translated.parked, translated.filtered) == ((), (), 3)
+    assert (translated.commit_timestamp_us, translated.server_transaction_id) == (5, "tx")
+    assert translated.record_sequence == "0"
     translate = getattr(filtering(RecordFilter(columns_left_out=("*.b",))), method)
-    found, token = translate(record(), token="t")
-    assert (token, [column.name for column in found.columns]) == ("t", ["id", "a"])
+    translated, token = translate(record(), token="t")
+    assert (token, [column.name for column in translated.columns]) == ("t", ["id", "a"])
 
 
 def test_the_catalogue_holds_what_is_published():
@@ -228,8 +234,8 @@ NAMED_SO = replace(TABLE, name="Items__backfill")
 
 def test_a_table_is_found_under_both_names():
     catalogue = BesideCatalogue(Catalogue(ITEMS))
-    found = catalogue.table("Sales.Items__backfill", stream="s")
-    assert found == replace(ITEMS, name="Sales.Items__backfill")
+    table = catalogue.table("Sales.Items__backfill", stream="s")
+    assert table == replace(ITEMS, name="Sales.Items__backfill")
     assert catalogue.table("Sales.Items", stream="s") is ITEMS
     assert catalogue.table("Gone", stream="s") is None
     assert catalogue.table("Gone__backfill", stream="s") is None

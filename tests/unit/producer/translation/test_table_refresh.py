@@ -83,9 +83,9 @@ class Bench:
     def row(self, record):
         """The row after the change, and the captured columns, read with the newest schema."""
         (message,) = self.translate(record)
-        found = read_framed(message.value, self.registry.schema)
+        value = read_framed(message.value, self.registry.schema)
         assert self.translator.place(record).key == message.key
-        return found["new_values"], found["new_columns"]
+        return value["new_values"], value["new_columns"]
 
     @property
     def columns(self):
@@ -94,9 +94,9 @@ class Bench:
 
 def shown(*columns, **values):
     """The record with other columns after `id`."""
-    found = (RecordColumn(name, kind, False, 2) for name, kind in columns)
+    columns_shown = (RecordColumn(name, kind, False, 2) for name, kind in columns)
     mods = (Mod({"id": "1"}, values, {}),)
-    return RECORD._replace(columns=(RECORD.columns[0], *found), mods=mods)
+    return RECORD._replace(columns=(RECORD.columns[0], *columns_shown), mods=mods)
 
 
 def test_an_unknown_column_refreshes_its_table_once():
@@ -207,8 +207,8 @@ def test_a_column_that_comes_back_in_another_case_is_the_same_column(is_known):
         other.registrar._registry = other.registry = bench.registry
         bench = other
     for name in ("ADDED", "added", "Added"):  # late records of the dropped one among them
-        found = bench.row(shown((name, INT64), **{name: "7"}))
-        assert found == ({"id": 1, "added": 7}, ["id", "added"])
+        row = bench.row(shown((name, INT64), **{name: "7"}))
+        assert row == ({"id": 1, "added": 7}, ["id", "added"])
     assert len(bench.registry.subjects["p.t-value"]) == 1
     bench.catalogue.current = TableSchema("t", (*OLD.columns, Column("ADDED", STRING, 2)))
     with pytest.raises(IncompatibleChange, match="another type"):
@@ -417,7 +417,7 @@ def test_of_very_many_answers_the_newest_are_kept(monkeypatch):
     assert answers.get("a") is None
     for question in ("a", "b", "a", "c"):
         answers.add(question, question)
-    assert [answers.get(one) for one in "abc"] == ["a", None, "c"]
+    assert [answers.get(key) for key in "abc"] == ["a", None, "c"]
     clock.now_us += ANSWER_HOLDS_US
     assert answers.get("a") is None
     monkeypatch.setattr(table_refresh.time, "monotonic_ns", lambda: 5_999)

@@ -180,7 +180,7 @@ def test_a_later_table_that_cannot_have_a_topic_stops_only_what_brings_it(regist
     for refuse in (registrar.register, registrar.register_key, registrar.missing):
         with pytest.raises(SchemaError, match="table progress: its topic bank-progress would"):
             refuse(unnamed)
-    assert not [one for one in registry.subjects if "progress" in one]
+    assert not [subject for subject in registry.subjects if "progress" in subject]
     # Another template, or no such table.
     assert registered(registry, unnamed).topic == "bank.progress"
     assert not RecordFilter(tables_left_out=("progress",)).takes_table("progress")
@@ -370,8 +370,8 @@ def test_what_is_planned_is_kept_apart_from_the_registry(registry):
     schema_id = register(planned, "s", NEW_SCHEMA)
     assert register(planned, "s", NEW_SCHEMA) == schema_id
     assert planned.schema(schema_id) == NEW_SCHEMA
-    assert [one.schema for one in planned.versions("s")] == [OLD_SCHEMA, NEW_SCHEMA]
-    assert [one.schema for one in registry.versions("s")] == [OLD_SCHEMA]
+    assert [version.schema for version in planned.versions("s")] == [OLD_SCHEMA, NEW_SCHEMA]
+    assert [version.schema for version in registry.versions("s")] == [OLD_SCHEMA]
     assert registry.compatibility("s") is None
     with pytest.raises(SchemaError):
         registry.schema(schema_id)

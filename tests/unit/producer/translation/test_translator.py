@@ -159,7 +159,7 @@ def test_each_change_names_its_own_stream_partition(tokens, kept):
         for token in tokens:
             mods = (Mod(KEYS, {"balance": "5", "note": None}, {}),) * 2
             translated = reader.translator.translate(RECORD._replace(mods=mods), token=token)
-            assert [one.origin for one in translated.messages] == [origin_of(token)] * 2
+            assert [message.origin for message in translated.messages] == [origin_of(token)] * 2
             assert len(reader.translator._origins) <= kept
 
 

@@ -103,9 +103,9 @@ def by_fastavro(column_type, value, form=TimestampForm.MICROS):
 )  # fmt: skip
 def test_a_value_means_the_same_to_an_avro_reader(column_type, value, expected):
     column_type = ColumnType(column_type) if isinstance(column_type, str) else column_type
-    found = read_avro(avro_type(column_type), field_writer(column_type)(value))
-    assert type(found) is type(expected)
-    assert found == (pytest.approx(expected) if column_type.code == "FLOAT32" else expected)
+    decoded = read_avro(avro_type(column_type), field_writer(column_type)(value))
+    assert type(decoded) is type(expected)
+    assert decoded == (pytest.approx(expected) if column_type.code == "FLOAT32" else expected)
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,9 @@ class Followed:
         self.calls = []
 
     def follow(self, *, rows, watermark_us, schemas, datasets):
-        self.calls.append((dict(rows), watermark_us, {one.topic for one in schemas}, datasets()))
+        self.calls.append(
+            (dict(rows), watermark_us, {schema.topic for schema in schemas}, datasets())
+        )
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ class Refusing(ChangelogModel):
     name = "refusing"
 
     def admit(self, tables):
-        raise ConfigError("not this one", tables=[one.table for one in tables])
+        raise ConfigError("not this one", tables=[table.table for table in tables])
 
 
 @pytest.mark.parametrize("sinks", [("changelog", "refusing"), ("handed", "changelog", "refusing")])
@@ -285,7 +287,7 @@ def test_late_events_are_named_before_their_release_is_published(monkeypatch):
     until(gate.loop(limits=Limits(release_rows_max=1)), "sink-changelog", 1)
     assert (found, published) == ([0, 1], [[], [[10]]])
     again = gate.loop()
-    steps = [one for one in names(again) if one in ("late-events", "sink-changelog")]
+    steps = [name for name in names(again) if name in ("late-events", "sink-changelog")]
     assert steps == ["late-events", "sink-changelog"] * 2
     assert (found[2:], again.late_events) == ([0, 1], 2)
 
@@ -390,7 +392,10 @@ def test_segments_that_are_joined_are_released_as_they_waited_after_a_kill_at_an
         killed(joining(gate), kill_at)
         again = joining(gate)
         names(again)
-        assert [(one.min_us, one.max_us) for one in again.state.segments] == [(30, 40), (50, 50)]
+        assert [(segment.min_us, segment.max_us) for segment in again.state.segments] == [
+            (30, 40),
+            (50, 50),
+        ]
         rows = gate.memory((), [[beat(4, watermark_us=60)]])
         names(gate.loop(batch=2, rows=rows, data=5, progress_end=5))
         assert gate.released() == [[10, 20], [30, 40, 50]]
@@ -449,7 +454,9 @@ def test_dead_letters_are_stored_before_what_follows_them_and_counted(is_replace
             replaced_at("dead-letters", gate, loop)
         assert table == {}
         return
-    steps = [(one.name, one.release) for one in loop.steps() if one.name not in ("load", "plan")]
+    steps = [
+        (step.name, step.release) for step in loop.steps() if step.name not in ("load", "plan")
+    ]
     assert steps[:3] == [("dead-letters", None), ("release", 0), ("dead-letters", 0)]
     assert table == {(0, None): 2, (0, 0): 1}
     assert (loop.dead_letters, loop.state.dead_letters) == (3, 3)

@@ -188,7 +188,7 @@ def test_cuts_ascend_within_the_bounds_and_before_some_transaction(seed):
     cuts = cuts_of(begins, edges_of(BOUNDS), slice_rows=chance.randint(1, 500))
     assert list(cuts) == sorted(set(cuts))
     assert set(cuts) <= set(begins)
-    assert all(0 < bisect_left(begins, one) < bisect_right(begins, one) for one in cuts)
+    assert all(0 < bisect_left(begins, cut) < bisect_right(begins, cut) for cut in cuts)
 
 
 # ---------------------------------------------------------------- ids of schemas

@@ -87,9 +87,9 @@ def test_states_plans_and_frontiers_are_loaded_as_they_were_stored(files):
     files.store_frontier("f/1", log, log.write("f/1", code="1"))
     assert files.state(3) == state
     assert files.frontier("f/1", SUBSCRIPTION) is log
-    found = files.frontier("f/1", SUBSCRIPTION)
-    assert found is not log
-    assert list(found.frontier.items_since(None)) == list(frontier.items_since(None))
+    stored = files.frontier("f/1", SUBSCRIPTION)
+    assert stored is not log
+    assert list(stored.frontier.items_since(None)) == list(frontier.items_since(None))
     assert (files.state(4), files.plan(3), files.frontier("g", SUBSCRIPTION)) == (None, None, None)
     with pytest.raises(CheckpointConflict, match="another run"):
         files.store_plan(plan(4, 8))  # a plan is stored once
@@ -121,11 +121,11 @@ def test_a_sink_has_the_releases_and_batches_of_states_and_of_an_unfinished_plan
     files.store_state(replace(state, mirror_release=2))
     assert maxima("changelog", "mirror", "topic", "changelog_by_key") == [4, 2, -1, 0]
     # The mirror has the releases of its merges only, and a sink that joins those of the plan.
-    one = replace(plan(1, 5, 6), sinks=(*sinks, "topic"), mirror_at=2, merges=())
-    files.store_plan(one)
+    stored_plan = replace(plan(1, 5, 6), sinks=(*sinks, "topic"), mirror_at=2, merges=())
+    files.store_plan(stored_plan)
     assert maxima("changelog", "mirror", "topic") == [6, 2, 6]
     assert files.batch_max() == files.release_max("parquet_by_key") == 1
-    files.store_plan(replace(one, batch=2, releases=plan(2, 7, 8).releases, merges=(8,)))
+    files.store_plan(replace(stored_plan, batch=2, releases=plan(2, 7, 8).releases, merges=(8,)))
     assert maxima("changelog", "mirror") == [8, 8]
     assert files.release_max() == 8
 
@@ -200,8 +200,8 @@ def store_of(storage):
 
     def make(*schemas):
         registry = InMemorySchemaRegistry()
-        for number, one in enumerate(schemas):
-            registry.register(f"s{number}", one)
+        for number, stored_schema in enumerate(schemas):
+            registry.register(f"s{number}", stored_schema)
         return SchemaStore(storage, registry)
 
     return make
@@ -238,26 +238,26 @@ def test_rows_that_were_read_on_demand_belong_to_their_table(store_of):
         key_of("bank.a"), schema("id", "x"), key_of("bank.a__backfill"), beside_schema("id", "y")
     )
     own, beside = TopicIds("bank.a", (1,), (2,)), TopicIds("bank.a__backfill", (3,), (4,))
-    found = store.topics([own, beside], SUBSCRIPTION)
-    one = found["bank.a"]
-    assert found == {"bank.a": one, "bank.a__backfill": one}
-    assert (one.table, one.topics) == ("a", ("bank.a", "bank.a__backfill"))
-    assert row_columns(one.reader_schema) == ("id", "x", "y")
+    topics = store.topics([own, beside], SUBSCRIPTION)
+    schemas = topics["bank.a"]
+    assert topics == {"bank.a": schemas, "bank.a__backfill": schemas}
+    assert (schemas.table, schemas.topics) == ("a", ("bank.a", "bank.a__backfill"))
+    assert row_columns(schemas.reader_schema) == ("id", "x", "y")
     # Avro compares the names of types: they have to be those of one topic.
-    names = {full_name(schema) for schema in one.writer_schemas.values()}
+    names = {full_name(schema) for schema in schemas.writer_schemas.values()}
     assert names == {"bank.a.Change", "bank.a.Key"}
-    assert set(one.writer_schemas) == {1, 2, 3, 4}
-    assert by_table(found) == {"bank.a": one}
+    assert set(schemas.writer_schemas) == {1, 2, 3, 4}
+    assert by_table(topics) == {"bank.a": schemas}
     # A table whose rows come before its first change has its own topic.
-    found = store.topics([TopicIds("bank.a", (), ()), beside], SUBSCRIPTION)
-    assert set(found) == {"bank.a", "bank.a__backfill"}
-    assert found["bank.a"].key_schema["namespace"] == "bank.a"
-    assert list(by_table(found)) == ["bank.a"]
+    topics = store.topics([TopicIds("bank.a", (), ()), beside], SUBSCRIPTION)
+    assert set(topics) == {"bank.a", "bank.a__backfill"}
+    assert topics["bank.a"].key_schema["namespace"] == "bank.a"
+    assert list(by_table(topics)) == ["bank.a"]
     # A topic that stands alone is read as ever.
-    found = store.topics([own], SUBSCRIPTION)
-    assert found["bank.a"].topics == ()
-    assert found["bank.a"].read_from("bank.a") == ("bank.a",)
-    assert by_table(found) == found
+    topics = store.topics([own], SUBSCRIPTION)
+    assert topics["bank.a"].topics == ()
+    assert topics["bank.a"].read_from("bank.a") == ("bank.a",)
+    assert by_table(topics) == topics
 
 
 # ---------------------------------------------------------------- folders of this machine
@@ -338,11 +338,11 @@ def test_what_was_read_ends_with_the_last_batch_that_spark_has_committed():
 def access(kind="AwsBasicCredentials", key="key"):
     files = MagicMock()
     internals = files.getS3AInternals()
-    found = internals.shareCredentials().resolveCredentials()
-    found.accessKeyId.return_value = key
-    found.secretAccessKey.return_value = "hush"
-    found.sessionToken.return_value = "for an hour"
-    found.getClass().getSimpleName.return_value = kind
+    credentials = internals.shareCredentials().resolveCredentials()
+    credentials.accessKeyId.return_value = key
+    credentials.secretAccessKey.return_value = "hush"
+    credentials.sessionToken.return_value = "for an hour"
+    credentials.getClass().getSimpleName.return_value = kind
     internals.shareCredentials.reset_mock()
     return S3Access(files), files
 
@@ -378,11 +378,11 @@ def missing(*_):
 
 def folder(options=("defaultOptions",)):
     """A folder in S3 whose Hadoop makes its options so."""
-    found = MagicMock(root="s3a://lake/gate")
-    found.call = lambda action: action()
-    impl = found.jvm.org.apache.hadoop.fs.s3a.impl
+    hadoop_folder = MagicMock(root="s3a://lake/gate")
+    hadoop_folder.call = lambda action: action()
+    impl = hadoop_folder.jvm.org.apache.hadoop.fs.s3a.impl
     impl.PutObjectOptions = MagicMock(spec_set=list(options))
-    return found
+    return hadoop_folder
 
 
 def test_a_file_system_without_the_client_is_refused_with_what_to_use():

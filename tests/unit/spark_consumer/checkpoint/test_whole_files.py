@@ -183,13 +183,13 @@ def test_killed_between_any_two_requests_a_replaced_file_is_never_missing():
             was_killed = True
         assert read_replaced(lake.folder(), NAME) in (b"former", b"new")
         assert f"{NAME.rpartition('/')[2]}" in replaced_names(
-            one.rpartition("/")[2] for one in lake.files
+            file.rpartition("/")[2] for file in lake.files
         )
         with pytest.raises(NameTaken):
             AzureFiles(lake.folder()).create(NAME, b"created")
         AzureFiles(lake.folder()).replace(NAME, b"newest")
         assert lake.files[NAME] == b"newest"
-        assert [one for one in lake.files if one.endswith(".next")] == []
+        assert [file for file in lake.files if file.endswith(".next")] == []
         if not was_killed:
             break
     assert 5 < number < REQUESTS_MAX - 1

@@ -281,7 +281,7 @@ def releasing(count):
     state, plan = with_waiting()
     run = begin(1, writer=2)
     effects = run.handle(ends(4, 1), state, *replayed(plan))
-    (counting,) = [one for one in effects if isinstance(one, CountRelease)]
+    (counting,) = [effect for effect in effects if isinstance(effect, CountRelease)]
     (read,) = counting.reads
     assert (read.name, read.expected) == ("000000000000-000/1", RowSum(1, 7))
     return run, run.handle(count)

@@ -84,7 +84,7 @@ ADDED = TransactionCount(10, "t", 3, 2, 2, ("bank.a",))
 
 @pytest.mark.rule("spanner-record-count")
 def test_too_few_and_too_many_records_are_counted_apart_and_name_their_topics():
-    found = count_transactions(
+    faults = count_transactions(
         [
             *changes("0"),
             *changes("0", us=11, topic="bank.b"),
@@ -92,25 +92,25 @@ def test_too_few_and_too_many_records_are_counted_apart_and_name_their_topics():
             *changes("0", "1", us=12),
         ]
     )
-    assert found == TransactionFaults(
+    assert faults == TransactionFaults(
         1, 1, (LACKING, TransactionCount(11, "t", 3, 2, 2, ("bank.a", "bank.b")))
     )
-    assert found.number == 2
+    assert faults.number == 2
 
 
 def test_in_an_accepted_gap_records_may_be_missing_and_none_too_many():
     gaps = (PartitionGap("p", 1, 3, "ops", 0), PartitionGap("q", 10, 12, "ops", 0))
-    lacking = [one for us in (9, 10, 11, 12) for one in changes("0", us=us)]
+    lacking = [change for us in (9, 10, 11, 12) for change in changes("0", us=us)]
     added = changes("0", "1", "2", us=11, transaction="u")
-    found = count_transactions([*lacking, *added], gaps=gaps)
-    assert (found.lacking, found.others) == (2, 1)
-    assert [one.commit_us for one in found.listed] == [9, 11, 12]
+    faults = count_transactions([*lacking, *added], gaps=gaps)
+    assert (faults.lacking, faults.others) == (2, 1)
+    assert [count.commit_us for count in faults.listed] == [9, 11, 12]
 
 
 def test_records_that_state_different_numbers_are_no_whole_transaction():
     for found in (("0",), ("0", "1")):
-        (one,) = count_transactions(changes(*found) + changes("1", states=3)).listed
-        assert (one.found, one.least, one.most) == (2, 2, 3)
+        (count,) = count_transactions(changes(*found) + changes("1", states=3)).listed
+        assert (count.found, count.least, count.most) == (2, 2, 3)
     # A name that comes again at another time is another transaction.
     assert count_transactions(changes("0", states=1) + changes("0", us=11, states=1)) == ALL_WHOLE
     # What may have been removed before the begin is not counted.
@@ -119,20 +119,20 @@ def test_records_that_state_different_numbers_are_no_whole_transaction():
 
 
 def test_all_are_counted_and_the_first_of_each_kind_are_listed():
-    few = [one for us in range(100) for one in changes("0", us=us)]
-    many = [one for us in range(100, 200) for one in changes("0", "1", "2", us=us)]
-    found = count_transactions([*many, *few])
-    assert (found.lacking, found.others) == (100, 100)
-    listed = [one.commit_us for one in found.listed]
+    few = [change for us in range(100) for change in changes("0", us=us)]
+    many = [change for us in range(100, 200) for change in changes("0", "1", "2", us=us)]
+    faults = count_transactions([*many, *few])
+    assert (faults.lacking, faults.others) == (100, 100)
+    listed = [count.commit_us for count in faults.listed]
     assert listed == [*range(LISTED_MAX), *range(100, 100 + LISTED_MAX)]
 
 
 def test_it_is_named_as_an_audit_names_it():
-    for one, fault in ((LACKING, Fault.MISSING), (ADDED, Fault.TOO_MANY)):
-        found = {"records": one.found, "topics": ["bank.a"]}
-        assert one.mismatch().content() == {
+    for count, fault in ((LACKING, Fault.MISSING), (ADDED, Fault.TOO_MANY)):
+        figures = {"records": count.found, "topics": ["bank.a"]}
+        assert count.mismatch().content() == {
             "what": "transaction", "commit_us": 10, "server_transaction_id": "t",
-            "fault": str(fault), "expected": {"records": 2}, "found": found,
+            "fault": str(fault), "expected": {"records": 2}, "found": figures,
         }  # fmt: skip
 
 
@@ -172,8 +172,8 @@ def announced(token, start_ns):
 
 def finished(token="t", **changes):
     totals = (TopicTotals(DATA, 1, 2, 20, 7),)
-    one = PartitionFinished(token, (), 10_000, 50_999, (), totals, parked=1)
-    return replace(one, **{"checksums": ChecksumKind.XXHASH_64, **changes})
+    marker = PartitionFinished(token, (), 10_000, 50_999, (), totals, parked=1)
+    return replace(marker, **{"checksums": ChecksumKind.XXHASH_64, **changes})
 
 
 def read(*bodies, after_us=-1, items_max=10):
@@ -199,8 +199,8 @@ def test_news_are_in_whole_microseconds_and_each_once():
 
 
 def test_changes_are_summed_by_origin_and_topic_modulo_2_to_the_64():
-    found = [(1, "a", b"x", 3), (1, "a", b"y", 4), (1, "b", b"x", 0), (None, "a", b"z", 1)]
-    assert sum_by_origin(found) == {
+    places = [(1, "a", b"x", 3), (1, "a", b"y", 4), (1, "b", b"x", 0), (None, "a", b"z", 1)]
+    assert sum_by_origin(places) == {
         (1, "a"): OriginSum(2, 7, (xxhash_64(b"x") + xxhash_64(b"y")) % 2**64),
         (1, "b"): OriginSum(1, 0, xxhash_64(b"x")),
         (None, "a"): OriginSum(1, 1, xxhash_64(b"z")),
@@ -220,8 +220,8 @@ def following(*tokens, start_us=10, since_us=-1):
     return ledger.taken(MarkerNews(tuple((token, start_us) for token in tokens or ("t",))))
 
 
-def released(one=TWO, *, token="t", topic=A):
-    return {(signed_origin(token), topic): one}
+def released(total=TWO, *, token="t", topic=A):
+    return {(signed_origin(token), topic): total}
 
 
 def settled(ledger, through_us=60, *, complete_from_us=-1, **changes):
@@ -248,15 +248,15 @@ def test_what_agrees_is_forgotten_and_nothing_is_said():
 
 def test_what_is_missing_names_the_stream_partition_and_the_topic():
     ledger = ended(following(), marker("t", (A, TWO), (B, ONE))).added(released(), through_us=60)
-    left, (one,) = settled(ledger)
-    assert (left, one.fault) == (NOTHING_FOLLOWED, Fault.MISSING)
-    assert one.subject == {"topic": B, "origin": TOKEN, "token": "t"}
-    assert one.expected == {"mods": 1, "value_bytes": 10, "checksum": "0000000000000003"}
-    assert one.found == {"mods": 0, "value_bytes": 0, "checksum": "0" * 16}
-    assert settled(ledger, keeps_faulty=True) == (ledger, (one,))
+    left, (mismatch,) = settled(ledger)
+    assert (left, mismatch.fault) == (NOTHING_FOLLOWED, Fault.MISSING)
+    assert mismatch.subject == {"topic": B, "origin": TOKEN, "token": "t"}
+    assert mismatch.expected == {"mods": 1, "value_bytes": 10, "checksum": "0000000000000003"}
+    assert mismatch.found == {"mods": 0, "value_bytes": 0, "checksum": "0" * 16}
+    assert settled(ledger, keeps_faulty=True) == (ledger, (mismatch,))
     # Changes of a topic that the marker does not name are too many.
     ledger = ended(following()).added({**released(), **released(topic=B)}, through_us=60)
-    assert [one.fault for one in settled(ledger)[1]] == [Fault.TOO_MANY]
+    assert [mismatch.fault for mismatch in settled(ledger)[1]] == [Fault.TOO_MANY]
 
 
 def test_it_is_not_judged_before_everything_of_it_is_released():
@@ -297,7 +297,7 @@ def test_a_ledger_that_cannot_be_judged_or_is_too_large_begins_again():
 
 
 @pytest.mark.parametrize(
-    ("found", "parked", "has_checksum", "fault"),
+    ("total", "parked", "has_checksum", "fault"),
     [
         (TWO, 0, True, None),
         (OriginSum(1, 20, 7), 0, True, Fault.MISSING),
@@ -311,11 +311,11 @@ def test_a_ledger_that_cannot_be_judged_or_is_too_large_begins_again():
         (OriginSum(2, 21, 8), 0, False, Fault.OTHER_VALUES),
     ],
 )
-def test_the_rules_of_an_audit(found, parked, has_checksum, fault):
-    assert fault_of(TWO, found, parked=parked, has_checksum=has_checksum) is fault
+def test_the_rules_of_an_audit(total, parked, has_checksum, fault):
+    assert fault_of(TWO, total, parked=parked, has_checksum=has_checksum) is fault
     chunk = marker(parked=parked, has_checksum=has_checksum)
-    ledger = ended(following(), chunk).added(released(found), through_us=60)
-    assert [one.fault for one in settled(ledger)[1]] == ([fault] if fault else [])
+    ledger = ended(following(), chunk).added(released(total), through_us=60)
+    assert [mismatch.fault for mismatch in settled(ledger)[1]] == ([fault] if fault else [])
 
 
 def test_a_ledger_and_news_are_restored_from_json():
@@ -344,7 +344,7 @@ def test_a_marker_leaves_its_child_to_follow_and_a_recorded_contradiction_is_cou
     for mods, faults in ((2, []), (1, ["changes are missing"])):
         run, _, event = with_marker(mods, records_mismatches=True)
         written, stored = run.handle(event)
-        assert [one.fault for one in written.first_mismatches] == faults
+        assert [mismatch.fault for mismatch in written.first_mismatches] == faults
         assert written.mismatches == stored.state.mismatches == len(faults)
         assert (written.origins == ALL_AGREE) is (not faults)
         assert stored.state.origins == OriginLedger(-1, {"u": Followed(15)})

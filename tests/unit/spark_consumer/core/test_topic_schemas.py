@@ -62,7 +62,7 @@ def test_columns_that_differ_in_case_only_are_refused_by_name(versions):
         row["fields"] += [{**row["fields"][0], "name": name} for name in names]
     with pytest.raises(AmbiguousNames, match="differ in case only") as caught:
         reader_schema(schemas)
-    names = {name for some in versions for name in some if name.lower() in {"name", "id"}}
+    names = {name for version in versions for name in version if name.lower() in {"name", "id"}}
     assert set(caught.value.fields["columns"]) == names | ({"id"} if "ID" in names else set())
     assert caught.value.exit_code == 2
     # A producer of this version makes one field of them, under another prefix.

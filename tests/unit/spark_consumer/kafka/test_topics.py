@@ -107,10 +107,10 @@ class Waiting:
 
 def wait(waiting, health=None):
     with structlog.testing.capture_logs() as lines:
-        found = kafka.wait_for_topics(
+        are_there = kafka.wait_for_topics(
             "b:1", SUBSCRIPTION, stop=waiting, health=health or Health(), now=waiting.now
         )
-    return found, lines
+    return are_there, lines
 
 
 def test_topics_are_waited_for_until_they_exist_or_the_run_is_stopped(topics):
@@ -122,12 +122,12 @@ def test_topics_are_waited_for_until_they_exist_or_the_run_is_stopped(topics):
     topics()
     waiting = Waiting()
     waiting.actions.append(waiting.stop)
-    found, lines = wait(waiting)
-    assert (found, len(lines)) == (False, 1)
+    are_there, lines = wait(waiting)
+    assert (are_there, len(lines)) == (False, 1)
     # Missing topics are named at once and every 30 seconds.
     nothing = [lambda: None] * 31  # two seconds each
-    found, lines = wait(Waiting(*nothing, lambda: topics("bank-progress")))
-    assert found
+    are_there, lines = wait(Waiting(*nothing, lambda: topics("bank-progress")))
+    assert are_there
     line = {"event": "waiting for topics", "log_level": "info", "topics": ["bank-progress"]}
     assert lines == [line] * 3
 
@@ -152,8 +152,8 @@ def test_a_broker_that_stops_answering_is_waited_for_too(topics, monkeypatch):
         monkeypatch.setattr(kafka, "list_topics", fail)
 
     nothing = [lambda: None] * 15
-    found, lines = wait(Waiting(stop_answering, *nothing, lambda: topics("bank-progress")))
-    assert found
+    are_there, lines = wait(Waiting(stop_answering, *nothing, lambda: topics("bank-progress")))
+    assert are_there
     assert [line["event"] for line in lines] == ["waiting for topics", "waiting for Kafka"]
     assert "no Kafka broker answers" in lines[1]["error"]
 
@@ -180,7 +180,7 @@ def admins(monkeypatch):
             made.append(config)
 
         def describe_topics(self, topics, *, request_timeout):
-            return {name: answered(one) for name, one in self.answers.items()}
+            return {name: answered(answer) for name, answer in self.answers.items()}
 
     monkeypatch.setattr(kafka, "AdminClient", Admin)
     return Admin, made
@@ -383,7 +383,10 @@ def test_what_java_cannot_use_is_refused_by_its_option(tmp_path):
     keys = ["hush", KEY.replace("PRIVATE", "RSA PRIVATE"), KEY.replace("PRIVATE", "EC PRIVATE")]
     whole_login = "sasl.mechanism, sasl.username and sasl.password"
     for options, text in (
-        *(({one: LOGIN[one] for one in LOGIN if one != name}, whole_login) for name in LOGIN),
+        *(
+            ({option: LOGIN[option] for option in LOGIN if option != name}, whole_login)
+            for name in LOGIN
+        ),
         ({**LOGIN, "sasl.mechanism": "GSSAPI"}, "PLAIN, SCRAM-SHA-256"),
         ({"sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.method=oidc, kafka_login"),
         (
@@ -568,7 +571,7 @@ def test_no_option_that_java_knows_is_dropped_in_silence(name, tmp_path):
     file = tmp_path / "other.pem"
     file.write_text(other)
     whole = OIDC if "oauthbearer" in name else WHOLE
-    without = {one: value for one, value in whole.items() if one != name}
+    without = {option: value for option, value in whole.items() if option != name}
     for former, alias in (
         ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.credentials.client.id"),
         ("sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret"),

@@ -220,7 +220,7 @@ def test_sinks_and_functions_of_a_program_are_written_to_in_the_order_of_their_c
     building = building.for_each_release(print).for_each_release(repr, name="second")
     building.start("/check")
     assert [sink.name for sink in started.sinks] == ["mine", "batches", "function", "second"]
-    assert [isinstance(one, BatchSink) for one in started.sinks] == [False, True, False, False]
+    assert [isinstance(sink, BatchSink) for sink in started.sinks] == [False, True, False, False]
     assert started.config.sink_names == ()
 
 

@@ -234,13 +234,13 @@ def test_its_status_is_that_of_the_checkpoint(running, gate, tmp_path):
     gate(0, 7, releases=1, mirrored=0)
     write_manifest(running.output, Manifest(0, "q", 0, 0, 7, 3, {}))
 
-    found = query.status()
+    status = query.status()
 
     # As a property it is Spark's own.
     assert query.status == StreamingQuery(running.java).status
     assert query.status["message"] == "Waiting"
-    assert (found["watermark_us"], found["output"]) == (7, str(tmp_path / "out"))
-    assert [one["changes"] for one in found["last_releases"]] == [3]
+    assert (status["watermark_us"], status["output"]) == (7, str(tmp_path / "out"))
+    assert [one["changes"] for one in status["last_releases"]] == [3]
 
 
 def test_its_releases_are_a_frame_and_a_picture(running, gate):

@@ -52,29 +52,33 @@ def test_a_release_is_a_row_with_its_bounds_its_lag_and_the_rows_of_each_table(p
     publish(0, {"accounts": 3}, after_us=-1)
     publish(1, {"accounts": 0, "sales.orders": 5}, lag_s=0.25)
 
-    found = releases(None, tmp_path)
+    frame_of_releases = releases(None, tmp_path)
 
-    assert list(found.columns) == [
+    assert list(frame_of_releases.columns) == [
         *("release", "after", "through", "published", "lag_s", "rows"),
         *("rows.accounts", "rows.sales.orders"),
     ]
-    assert found["release"].tolist() == [0, 1]
-    assert found["rows"].tolist() == [3, 5]
-    assert found["rows.accounts"].tolist() == [3, 0]
+    assert frame_of_releases["release"].tolist() == [0, 1]
+    assert frame_of_releases["rows"].tolist() == [3, 5]
+    assert frame_of_releases["rows.accounts"].tolist() == [3, 0]
     # Not known yet is no row.
-    assert found["rows.sales.orders"].tolist() == [0, 5]
-    assert found["lag_s"].tolist() == [2.0, 0.25]
-    assert pd.isna(found["after"][0])
-    assert found["after"][1] == found["through"][0] == datetime(1970, 1, 1, 0, 0, 10, tzinfo=UTC)
-    assert found["published"][1] == datetime(1970, 1, 1, 0, 0, 20, 250_000, tzinfo=UTC)
+    assert frame_of_releases["rows.sales.orders"].tolist() == [0, 5]
+    assert frame_of_releases["lag_s"].tolist() == [2.0, 0.25]
+    assert pd.isna(frame_of_releases["after"][0])
+    assert (
+        frame_of_releases["after"][1]
+        == frame_of_releases["through"][0]
+        == datetime(1970, 1, 1, 0, 0, 10, tzinfo=UTC)
+    )
+    assert frame_of_releases["published"][1] == datetime(1970, 1, 1, 0, 0, 20, 250_000, tzinfo=UTC)
 
 
 def test_rows_are_those_of_a_sink_that_counts_them_or_missing(publish, tmp_path):
     for sink, count in (("changelog", 4), ("parquet", 4), ("mirror", None)):
         publish(0, {"accounts": count}, sink=sink)
-        found = releases(None, str(tmp_path))
-        (rows,) = found["rows.accounts"]
-        assert found["rows"].tolist() == [count or 7]
+        frame_of_releases = releases(None, str(tmp_path))
+        (rows,) = frame_of_releases["rows.accounts"]
+        assert frame_of_releases["rows"].tolist() == [count or 7]
         assert pd.isna(rows) if count is None else rows == count
 
 
@@ -131,23 +135,25 @@ def test_what_cannot_be_read_is_refused(tmp_path, monkeypatch):
 # ---------------------------------------------------------------- the picture
 def frame(**tables):
     count = len(next(iter(tables.values())))
-    rows = [sum(one for one in column if one) for column in zip(*tables.values(), strict=True)]
+    rows = [
+        sum(count for count in column if count) for column in zip(*tables.values(), strict=True)
+    ]
     return pd.DataFrame({
         "release": range(5, 5 + count),
         "lag_s": [float(n) for n in range(count)],
         "rows": rows,
-        **{f"rows.{name}": pd.array(one, dtype="Int64") for name, one in tables.items()},
+        **{f"rows.{name}": pd.array(column, dtype="Int64") for name, column in tables.items()},
     })  # fmt: skip
 
 
 def shapes(axes):
     """The height of each shape above the one that it stands on, by its label."""
-    found = {one.get_label(): one.get_data() for one in patches(axes)}
-    return {name: (top - base).tolist() for name, (top, _, base) in found.items()}
+    steps = {patch.get_label(): patch.get_data() for patch in patches(axes)}
+    return {name: (top - base).tolist() for name, (top, _, base) in steps.items()}
 
 
 def patches(axes):
-    return [one for one in axes.get_children() if isinstance(one, StepPatch)]
+    return [patch for patch in axes.get_children() if isinstance(patch, StepPatch)]
 
 
 def test_it_shows_the_lag_of_each_release_and_the_rows_of_each_table_one_on_the_other():
@@ -171,9 +177,9 @@ def test_it_shows_the_lag_of_each_release_and_the_rows_of_each_table_one_on_the_
 def test_the_smaller_ones_of_many_tables_are_added_up():
     figure = plot_releases(frame(**{f"t{n}": [n + 1, 0] for n in range(11)}))
 
-    found = shapes(figure.axes[1])
-    assert list(found) == [*(f"t{n}" for n in range(10, 2, -1)), "3 other tables"]
-    assert found["3 other tables"] == [1 + 2 + 3, 0]
+    steps = shapes(figure.axes[1])
+    assert list(steps) == [*(f"t{n}" for n in range(10, 2, -1)), "3 other tables"]
+    assert steps["3 other tables"] == [1 + 2 + 3, 0]
 
 
 def test_without_the_rows_of_each_table_it_shows_those_of_all():

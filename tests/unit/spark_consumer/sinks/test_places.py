@@ -152,7 +152,7 @@ class Google(GcsAccess):
         return self.settings.get(name, "")
 
     def begins(self, name):
-        return any(one.startswith(name) for one in self.settings)
+        return any(setting.startswith(name) for setting in self.settings)
 
 
 @pytest.fixture

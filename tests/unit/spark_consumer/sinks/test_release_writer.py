@@ -58,8 +58,8 @@ def published(releases):
 
 
 def found_at(files, release):
-    one = newest_manifest(files, watermark_us=100 * (release + 1))
-    return None if one is None else one.release
+    newest = newest_manifest(files, watermark_us=100 * (release + 1))
+    return None if newest is None else newest.release
 
 
 def test_a_manifest_is_read_as_it_was_written():
@@ -108,8 +108,8 @@ def test_the_newest_release_at_a_time_is_found_in_few_reads(releases):
     for number in range(releases):
         for time_us in (100 * (number + 1), 100 * (number + 1) + 99):
             files.reads = 0
-            found = newest_manifest(files, watermark_us=time_us)
-            assert found == manifest(number, 100 * (number + 1))
+            newest = newest_manifest(files, watermark_us=time_us)
+            assert newest == manifest(number, 100 * (number + 1))
             assert files.reads <= 2 * releases.bit_length() + 6
     assert files.lists == 0
     # Where the first ones are gone it is found in a list.
@@ -135,8 +135,8 @@ def test_a_restored_folder_of_manifests_is_read_as_it_was(damage):
         with pytest.raises(SchemaError, match="manifest"):
             Manifest.of({"tables": {"t": {"m": {}}}})
     files.content = kept
-    found = newest_manifest(files, watermark_us=10**18)
-    assert (found, found.mirror_release) == (manifest(4, 500), 4)
+    newest = newest_manifest(files, watermark_us=10**18)
+    assert (newest, newest.mirror_release) == (manifest(4, 500), 4)
 
 
 def kept(files):
@@ -274,10 +274,10 @@ def test_a_release_has_no_manifest_before_all_sinks_have_it(output, complete_fro
     assert events == [
         "sink-changelog", "changelog wrote 3", "sink-mirror", "mirror wrote 3", "manifest",
     ]  # fmt: skip
-    found = read_manifest(output, 3)
-    assert (found.batch, found.after_us, found.through_us, found.rows) == (7, 10, 20, 5)
-    assert (found.copies, found.complete_from_us) == (2, complete_from_us)
-    assert found.tables == {
+    written = read_manifest(output, 3)
+    assert (written.batch, written.after_us, written.through_us, written.rows) == (7, 10, 20, 5)
+    assert (written.copies, written.complete_from_us) == (2, complete_from_us)
+    assert written.tables == {
         "accounts": {
             "changelog": TableVersion("changelog/accounts", 4),
             "mirror": TableVersion("mirror/accounts", 4),
@@ -291,7 +291,7 @@ class Mirror(Sink):
         return {"accounts": TableVersion(f"{self.name}/accounts", merge.through + 10)}
 
     def versions(self, release, tables):
-        names = [one.table for one in tables]
+        names = [table.table for table in tables]
         self._events.append(f"{self.name} has {release} of {names}")
         return {name: TableVersion(f"{self.name}/{name}", release + 10) for name in names}
 
@@ -313,10 +313,10 @@ def test_a_mirror_that_joins_takes_everything_and_the_others_what_they_lack(outp
     list(merge_mirrors(step, mirrors=[mirror, history], **merge))
     assert events == ["mirror has 3 of ['accounts']", "history merged -1..3"]
 
-    found = read_manifest(output, 3)
-    assert found.mirror_release == 3
-    assert found.versions("mirror") == found.versions("history") == {"accounts": 13}
-    assert found.versions("changelog") == {"accounts": 4}
+    written = read_manifest(output, 3)
+    assert written.mirror_release == 3
+    assert written.versions("mirror") == written.versions("history") == {"accounts": 13}
+    assert written.versions("changelog") == {"accounts": 4}
 
 
 def test_mirrors_of_a_plan_are_found_by_name_and_merge_a_release_with_a_manifest(output):
@@ -376,14 +376,14 @@ def decoded(topic, *rows):
 
 
 def test_values_are_the_numbers_that_avro_stores(topic):
-    one = row(topic, Change("INSERT", {"id": 1}, {"a": "x"}, us=5))
+    kafka_row = row(topic, Change("INSERT", {"id": 1}, {"a": "x"}, us=5))
     without_value = row(topic, Change("DELETE", {"id": 1}), value=None)
     assert decoded(topic, without_value) == []
-    (found,) = decoded(topic, one, without_value)
-    assert tuple(found) == CHANGE_COLUMNS
-    assert found["value_bytes"] == len(one["value"])
-    assert (found["release"], found["commit_timestamp"], found["key"]) == (7, 5, {"id": 1})
-    assert found["new_values"] == {"id": 1, "a": "x", "at": None, "u": None, "b": None}
+    (change,) = decoded(topic, kafka_row, without_value)
+    assert tuple(change) == CHANGE_COLUMNS
+    assert change["value_bytes"] == len(kafka_row["value"])
+    assert (change["release"], change["commit_timestamp"], change["key"]) == (7, 5, {"id": 1})
+    assert change["new_values"] == {"id": 1, "a": "x", "at": None, "u": None, "b": None}
 
 
 def test_all_columns_of_an_older_writer_are_spelled_out(topic):
@@ -397,8 +397,8 @@ def test_all_columns_of_an_older_writer_are_spelled_out(topic):
 
 def test_the_stream_partition_of_an_older_value_is_the_hash_of_its_token(topic):
     change = Change("DELETE", {"id": 1}, None, is_older=True)
-    (found,) = decoded(topic, row(topic, change))
-    assert found["origin"] == change.origin
+    (change_row,) = decoded(topic, row(topic, change))
+    assert change_row["origin"] == change.origin
     unnamed = Change("DELETE", {"id": 1}, None, is_older=True, token="")
     with pytest.raises(SchemaError, match="no stream partition"):
         decoded(topic, row(topic, unnamed))
@@ -421,7 +421,7 @@ def test_bytes_that_do_not_fit_their_schema_are_named(topic):
         decoded(topic, headless)
     # The rows that are refused are found, and no other.
     faulty = [headless | {"offset": 2}, good | {"offset": 3, "origin": None}]
-    found = find_undecodable([good, *faulty, good | {"value": None}], topic.topic_schemas())
-    assert [(one["offset"], type(error)) for one, error in found] == [
+    undecodable = find_undecodable([good, *faulty, good | {"value": None}], topic.topic_schemas())
+    assert [(bad_row["offset"], type(error)) for bad_row, error in undecodable] == [
         (2, UndecodableRecord), (3, UndecodableRecord),
     ]  # fmt: skip

@@ -91,11 +91,11 @@ def test_a_history_with_a_prefix_takes_any_other_column_and_refuses_before_it_is
     sink = DeltaHistorySink(None, "/out", columns=HistoryColumns("dbt_"))
     catalogued = named(sink, MagicMock(), output=MemoryFiles())
     bad = table(dbt_valid_to="INT64").schemas
-    for one in (sink, catalogued):
-        one.admit([table(**columns).schemas])
+    for history in (sink, catalogued):
+        history.admit([table(**columns).schemas])
         for _ in range(2):  # it is refused again and again
             with pytest.raises(ConfigError, match=r"columns=\['dbt_valid_to'\]") as raised:
-                one.admit([table(**columns).schemas, bad])
+                history.admit([table(**columns).schemas, bad])
     assert "history_prefix" in raised.value.hint
     # A sink that takes everything may have no such method.
     named(SimpleNamespace(name="changelog"), MagicMock(), output=MemoryFiles()).admit([bad])
@@ -185,9 +185,11 @@ def test_every_name_is_quoted_and_no_other_module_quotes_one():
     assert "THEN t.`old``` END" in by_key.changed["`old```"]
     assert r"'c\'d'" in by_key.changed["`column_updates`"]
     # A name between marks of an f-string ends at a mark of its own.
-    sources = [one for one in (ROOT / "spark_consumer").rglob("*.py") if one.stem != "sql"]
+    sources = [source for source in (ROOT / "spark_consumer").rglob("*.py") if source.stem != "sql"]
     assert len(sources) > 100
-    assert not [one for one in sources if re.search(r"`\{[^}]*\}`|[ts]\.\"\{", one.read_text())]
+    assert not [
+        source for source in sources if re.search(r"`\{[^}]*\}`|[ts]\.\"\{", source.read_text())
+    ]
 
 
 # ---------------------------------------------------------------- layouts and places
@@ -210,13 +212,17 @@ def test_partitions_and_clusters_are_columns_of_the_table():
 def test_partitions_are_of_types_that_both_engines_write_alike():
     others = (DecimalType(38, 9), DoubleType(), FloatType(), BinaryType(), TimestampType())
     equal = (LongType(), BooleanType(), DateType(), StringType())
-    every = StructType([StructField(one.typeName(), one) for one in (*equal, *others)])
-    names = tuple(one.typeName() for one in equal)
+    every = StructType(
+        [StructField(column_type.typeName(), column_type) for column_type in (*equal, *others)]
+    )
+    names = tuple(column_type.typeName() for column_type in equal)
     assert TableLayout(partition_by={"a": names}).partition_columns("a", every) == names
-    for one in others:
-        columns = {"a": ("long", one.typeName())}
+    for column_type in others:
+        columns = {"a": ("long", column_type.typeName())}
         layout = TableLayout(partition_by=columns, cluster_by=columns)
-        with pytest.raises(ConfigError, match=rf"^mirror_partition_by: .*a.*{one.typeName()}"):
+        with pytest.raises(
+            ConfigError, match=rf"^mirror_partition_by: .*a.*{column_type.typeName()}"
+        ):
             layout.partition_columns("a", every)
         assert layout.cluster_columns("a", every) == columns["a"]
 
@@ -224,15 +230,18 @@ def test_partitions_are_of_types_that_both_engines_write_alike():
 def test_a_property_that_needs_a_feature_is_left_to_spark():
     plain = ("delta.logRetentionDuration", "owner")
     featured = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed")
-    found = [TableLayout({name: "x"}).has_features for name in (*plain, *featured)]
-    assert found == [False, False, True, True]
+    needs_feature = [TableLayout({name: "x"}).has_features for name in (*plain, *featured)]
+    assert needs_feature == [False, False, True, True]
 
 
 def test_tables_have_relative_paths_and_whole_addresses_and_are_opened_first():
-    one = SinkTables("s3a://bucket/out/", folder="mirror", sink="mirror")
-    assert (one.path("t"), one.address("t")) == ("mirror/t", "s3a://bucket/out/mirror/t")
+    sink_tables = SinkTables("s3a://bucket/out/", folder="mirror", sink="mirror")
+    assert (sink_tables.path("t"), sink_tables.address("t")) == (
+        "mirror/t",
+        "s3a://bucket/out/mirror/t",
+    )
     with pytest.raises(InvariantViolation, match="open"):
-        one.log(None, "t")
+        sink_tables.log(None, "t")
 
 
 def test_the_first_error_is_raised_after_all_tables_were_tried(monkeypatch):
@@ -283,7 +292,7 @@ def test_a_start_gives_names_to_what_a_kill_has_left_without():
         named(sink, names, output=output).open(query_id=query_id, release_max=0)
         sink.open.assert_called_once_with(query_id=query_id, release_max=0)
         names.create_schema.assert_called_once_with("changelog")
-        assert [one.args[1] for one in names.register.call_args_list] == expected
+        assert [call.args[1] for call in names.register.call_args_list] == expected
 
 
 # ---------------------------------------------------------------- sinks that merge
@@ -318,8 +327,8 @@ def event(source_us, *, order="01aa-1-1", deleted=False, as_text=False):
 def test_an_event_is_late_if_its_time_is_before_the_first_one_that_was_open():
     for deleted, as_text in ((False, False), (False, True), (True, False), (True, True)):
         how = {"deleted": deleted, "as_text": as_text}
-        found = [is_late(event(OPEN_US + offset, **how)) for offset in (-1, 0, 1)]
-        assert found == [True, False, False]
+        lateness = [is_late(event(OPEN_US + offset, **how)) for offset in (-1, 0, 1)]
+        assert lateness == [True, False, False]
     assert not is_late(event(None))
     # A row of a backfill is before all changes and never late.
     assert not is_late(event(OPEN_US - 1, order="00-1-1"))
@@ -332,8 +341,8 @@ def test_events_whose_time_the_stream_leaves_out_are_not_named():
     values = {"id": 1, SOURCE_ORDER: "01aa-1-1"}
     changes = [{**event(0), "new_values": values, "ordinal": 0}]
     schemas = SimpleNamespace(reader_schema={"fields": [row]})
-    one = CollectedTable(None, None, changes, schemas)
-    assert DeltaLateEvents("/unused").write(SimpleNamespace(tables={"t": one})) == 0
+    collected = CollectedTable(None, None, changes, schemas)
+    assert DeltaLateEvents("/unused").write(SimpleNamespace(tables={"t": collected})) == 0
 
 
 def as_change(record):
@@ -348,7 +357,7 @@ def test_without_them_changes_of_a_key_are_released_in_the_order_of_the_source(s
     world = run_world(seed, late_files=True)
     place = {event["uuid"]: number for number, event in enumerate(world.changes)}
     of_key, late = defaultdict(list), 0
-    for message, _ in sorted(world.model.published, key=lambda one: one[0].order_key):
+    for message, _ in sorted(world.model.published, key=lambda pair: pair[0].order_key):
         change = as_change(message.value)
         row = {**message.value.mods[0].keys, **(change["new_values"] or change["old_values"])}
         if is_late(change):
@@ -363,7 +372,7 @@ def test_without_them_changes_of_a_key_are_released_in_the_order_of_the_source(s
 def test_a_frame_of_a_collected_table_is_made_once_and_only_if_it_is_asked_for():
     made = []
     schemas = Topic("t", {1: {"id": "INT64"}}, ["id"]).topic_schemas()
-    one = CollectedTable(None, lambda: made.append(1) or object(), [{"ordinal": 0}], schemas)
-    assert (one.rows, one.schema["key"].dataType.fieldNames(), made) == (1, ["id"], [])
-    assert one.frame is one.frame
+    collected = CollectedTable(None, lambda: made.append(1) or object(), [{"ordinal": 0}], schemas)
+    assert (collected.rows, collected.schema["key"].dataType.fieldNames(), made) == (1, ["id"], [])
+    assert collected.frame is collected.frame
     assert made == [1]

@@ -302,7 +302,9 @@ def test_a_delta_by_other_names_is_tried_and_accepted_where_it_works():
     other = session(*SOURCES, settings=OF_ANOTHER)
     requirements.require_session(other)
     assert [statement.split()[0] for statement in other.statements] == ["CREATE", "MERGE"]
-    (folder,) = {re.search(r"delta\.`file:(.+)/trial`", one)[1] for one in other.statements}
+    (folder,) = {
+        re.search(r"delta\.`file:(.+)/trial`", statement)[1] for statement in other.statements
+    }
     assert not Path(folder).exists()
 
 
@@ -321,11 +323,11 @@ def test_an_older_spark_is_refused_and_a_newer_one_is_warned_of():
         assert lines == []
         requirements.require_session(session(*SOURCES, version="4.3.0"))
         requirements.require_session(session(*SOURCES, version="5.0.0-preview1"))
-    assert [(one["event"], one["version"]) for one in lines] == [
+    assert [(line["event"], line["version"]) for line in lines] == [
         ("Spark is newer than the tested versions", "4.3.0"),
         ("Spark is newer than the tested versions", "5.0.0-preview1"),
     ]
-    assert {one["packages"] for one in lines} == {SPARK_LINES[-1].packages}
+    assert {line["packages"] for line in lines} == {SPARK_LINES[-1].packages}
 
 
 def test_iceberg_and_its_catalog_are_named_where_they_are_missing():

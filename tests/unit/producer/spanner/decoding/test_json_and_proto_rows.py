@@ -134,7 +134,7 @@ def test_equal_column_lists_are_one_object_for_all_queries(wire, dialect):
         if isinstance(record, DataChangeRecord)
     ]
     assert len(columns) == 4
-    assert all(one is columns[0] for one in columns)
+    assert all(column is columns[0] for column in columns)
 
 
 def json_record(wire, text):
@@ -347,7 +347,7 @@ def test_a_later_type_is_one_that_nothing_carries(wire):
              {"code": 6, "type_annotation": 77}]  # fmt: skip
     columns = [{"name": f"c{n}", "type_": kind} for n, kind in enumerate(types)]
     record = proto_record(wire, proto_data(column_metadata=columns, mods=[]))
-    assert [(one.type.text, is_carried(one.type)) for one in record.columns] == [
+    assert [(column.type.text, is_carried(column.type)) for column in record.columns] == [
         ("TYPE_CODE 99", False),
         ("ARRAY<TYPE_CODE 99>", False),
         ("STRING TYPE_ANNOTATION 77", True),

@@ -88,7 +88,7 @@ def by_parts(value):
     if text is not None:
         return str(text, "utf-8")
     if content is not None:
-        return [by_parts(one) for one in elements(content)]
+        return [by_parts(element) for element in elements(content)]
     return by_protobuf(parse_value(value))
 
 
@@ -98,16 +98,16 @@ def agrees_with_protobuf(message):
         expected = PartialResultSet.pb().FromString(message)
     except DecodeError:
         try:
-            found = parse_response(message)
-            for value in found.values:
+            response = parse_response(message)
+            for value in response.values:
                 by_parts(value)
         except (SchemaError, UnicodeDecodeError):
             pass  # or the damage is in a part that is not read
         return False
-    found = parse_response(message)
-    assert [by_parts(value) for value in found.values] == [*map(by_protobuf, expected.values)]
-    assert found.chunked_value == expected.chunked_value
-    assert type(expected.metadata).FromString(b"".join(found.metadata)) == expected.metadata
+    response = parse_response(message)
+    assert [by_parts(value) for value in response.values] == [*map(by_protobuf, expected.values)]
+    assert response.chunked_value == expected.chunked_value
+    assert type(expected.metadata).FromString(b"".join(response.metadata)) == expected.metadata
     return True
 
 

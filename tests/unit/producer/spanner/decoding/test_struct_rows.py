@@ -95,7 +95,8 @@ def test_fields_are_found_by_name(wire):
     # Numbers may be in the place of strings.
     columns = [[*wire.INSERT["column_types"][0][:3], 1], wire.INSERT["column_types"][1]]
     counts = {
-        f"number_of_{one}_in_transaction": n for one, n in (("records", 2), ("partitions", 1))
+        f"number_of_{counted}_in_transaction": n
+        for counted, n in (("records", 2), ("partitions", 1))
     }
     assert decode_row(wire, wire.data_row(column_types=columns, **counts)) == INSERTED
 
@@ -182,13 +183,19 @@ def test_values_that_cannot_be_read_are_the_error_of_their_change(wire, text):
     """Its key is known, so the other changes of the record, and later ones, can go on."""
     good = ['{"id":"1"}', "{}", "{}"]
     mods = [good, ['{"id":"2"}', text, '{"v":["a"]}'], ['{"id":"3"}', "{}", text]]
-    found = decode_row(wire, wire.data_row(mods=mods)).mods
-    assert [mod.keys["id"] for mod in found] == ["1", "2", "3"]
-    assert found[0].new_values == {}
-    assert found[1].old_values == {"v": ["a"]}
-    for values in (found[1].new_values, found[2].old_values):
+    mods_read = decode_row(wire, wire.data_row(mods=mods)).mods
+    assert [mod.keys["id"] for mod in mods_read] == ["1", "2", "3"]
+    assert mods_read[0].new_values == {}
+    assert mods_read[1].old_values == {"v": ["a"]}
+    for values in (mods_read[1].new_values, mods_read[2].old_values):
         assert values.text == text
-        for look in (iter, len, dict, lambda found: found["v"], lambda found: found.get("v")):
+        for look in (
+            iter,
+            len,
+            dict,
+            lambda held: held["v"],
+            lambda held: held.get("v"),
+        ):
             with pytest.raises(SchemaError):
                 look(values)
 
@@ -217,20 +224,20 @@ def test_a_record_without_its_timestamp_is_refused_unless_it_is_empty(wire, name
 
 def test_a_column_type_that_is_not_known_is_one_that_nothing_carries(wire):
     deep = '{"code":"ARRAY","array_element_type":' * 900 + '{"code":"INT64"}' + "}" * 900
-    found = decode_row(wire, wire.data_row(column_types=[["id", deep, True, "1"]]))
-    assert found.columns[0].type == ColumnType("ARRAY", ColumnType("ARRAY"))
+    row = decode_row(wire, wire.data_row(column_types=[["id", deep, True, "1"]]))
+    assert row.columns[0].type == ColumnType("ARRAY", ColumnType("ARRAY"))
     for text in ("{}", '{"code":99}', '{"code":"ARRAY","array_element_type":3}'):
-        found = decode_row(wire, wire.data_row(column_types=[["id", text, True, "1"]]))
-        assert not is_carried(found.columns[0].type)
+        row = decode_row(wire, wire.data_row(column_types=[["id", text, True, "1"]]))
+        assert not is_carried(row.columns[0].type)
 
 
 @pytest.mark.rule("spanner-one-record-a-row")
 def test_no_row_vanishes(wire):
     later = {"note": wire.array(wire.struct(text=wire.COLUMN["name"]))}
-    known, more = wire.row_type(), wire.row_type({**later, **wire.RECORD})
+    row_type, more = wire.row_type(), wire.row_type({**later, **wire.RECORD})
     nothing = [None, [], None]
     for metadata, rows in (
-        (known, [[], None, [nothing], [nothing, nothing], [[[], [[None]], []]],
+        (row_type, [[], None, [nothing], [nothing, nothing], [[[], [[None]], []]],
                  [[[[None] * 13], [], []]]]),
         (more, [[[None, *nothing]], [[[["x"]], *nothing]], [[[None], *nothing]], [["x", *nothing]],
                 [[[["x"]], *wire.data_row()[0]]]]),
@@ -240,8 +247,8 @@ def test_no_row_vanishes(wire):
                 decode(wire.message(row, metadata=metadata))
     for absent in (None, []):
         row = [[absent, *wire.data_row()[0]], [absent, *wire.heartbeat_row()[0]]]
-        found = decode(wire.message(row, metadata=more))
-        assert found == [INSERTED, HeartbeatRecord(SECOND_NS)]
+        records = decode(wire.message(row, metadata=more))
+        assert records == [INSERTED, HeartbeatRecord(SECOND_NS)]
 
 
 def test_equal_lists_of_another_layout_are_decoded_by_their_own(wire):
@@ -305,20 +312,25 @@ def test_what_is_kept_for_later_records_keeps_no_message_alive(wire):
     assert all(type(value) is bytes for _, value in decoder._column_lists._lists)
 
 
-def googlesql_row(wire, found):
+def googlesql_row(wire, page_example):
     """Return an example of the documentation as a row of GoogleSQL has it."""
-    ((kind, record),) = found.items()
+    ((kind, record),) = page_example.items()
     if kind == "heartbeat_record":
         return wire.heartbeat_row(record["timestamp"])
     if kind == "child_partitions_record":
-        children = [[one["token"], one["parent_partition_tokens"]]
-                    for one in record["child_partitions"]]  # fmt: skip
+        children = [[child["token"], child["parent_partition_tokens"]]
+                    for child in record["child_partitions"]]  # fmt: skip
         return [[[], [], [[record["start_timestamp"], record["record_sequence"], children]]]]
     columns = [
-        [one["name"], json.dumps(one["type"]), one["is_primary_key"], one["ordinal_position"]]
-        for one in record["column_types"]
+        [
+            column["name"],
+            json.dumps(column["type"]),
+            column["is_primary_key"],
+            column["ordinal_position"],
+        ]
+        for column in record["column_types"]
     ]
-    mods = [[json.dumps(values) for values in one.values()] for one in record["mods"]]
+    mods = [[json.dumps(values) for values in mod.values()] for mod in record["mods"]]
     values = {**record, "column_types": columns, "mods": mods}
     return [[[[values[name] for name in wire.DATA]], [], []]]
 
@@ -326,13 +338,13 @@ def googlesql_row(wire, found):
 @pytest.mark.rule("spanner-page-examples", "spanner-numeric-sequence")
 @pytest.mark.parametrize("name", [
     "heartbeat", "child_partitions", *DATA_CHANGES, *MERGED,
-    *(f"{one}_with_numbers" for one in MERGED),
+    *(f"{merged}_with_numbers" for merged in MERGED),
 ])  # fmt: skip
 def test_examples_of_the_documentation_say_the_same_in_both_dialects(wire, name):
-    found = example(name)
-    record = decode_row(wire, googlesql_row(wire, found))
+    page_example = example(name)
+    record = decode_row(wire, googlesql_row(wire, page_example))
     of_json = JsonResponseDecoder(ColumnTypesCache()).decode(
-        wire.message(json.dumps(found), metadata=wire.JSONB_TYPE).SerializeToString()
+        wire.message(json.dumps(page_example), metadata=wire.JSONB_TYPE).SerializeToString()
     )
     assert [record] == of_json
     if name.endswith("_with_numbers"):
@@ -346,17 +358,22 @@ def test_examples_of_the_documentation_are_read_as_it_describes_them(wire):
     def read(name):
         return decode_row(wire, googlesql_row(wire, example(name)))
 
-    one, other = (read(name) for name in DATA_CHANGES[:2])
-    assert one.server_transaction_id == other.server_transaction_id == "6329047911"
-    assert (one.record_sequence, other.record_sequence) == ("00000000", "00000001")
-    assert one.commit_timestamp_ns == other.commit_timestamp_ns == 1_664_281_800_123_456_000
-    assert one.mods[0].new_values["Balance"] - one.mods[0].old_values["Balance"] == -500
+    first_change, other = (read(name) for name in DATA_CHANGES[:2])
+    assert first_change.server_transaction_id == other.server_transaction_id == "6329047911"
+    assert (first_change.record_sequence, other.record_sequence) == ("00000000", "00000001")
+    assert (
+        first_change.commit_timestamp_ns == other.commit_timestamp_ns == 1_664_281_800_123_456_000
+    )
+    assert (
+        first_change.mods[0].new_values["Balance"] - first_change.mods[0].old_values["Balance"]
+        == -500
+    )
     assert other.mods[0].new_values["Balance"] - other.mods[0].old_values["Balance"] == 500
     assert [read(name).value_capture_type for name in DATA_CHANGES[2:]] == [
         "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES",
     ]  # fmt: skip
     first, second, merged = (read(f"{name}_with_numbers") for name in MERGED)
-    assert [one.record_sequence for one in (first, second)] == ["1000012389", "1000012390"]
+    assert [change.record_sequence for change in (first, second)] == ["1000012389", "1000012390"]
     assert first.start_ns == second.start_ns  # those of one query always share it
     assert {child.parents for child in (*first.children, *second.children)} == {()}
     assert merged.children[0].parents == ("child_token_2", "child_token_3")

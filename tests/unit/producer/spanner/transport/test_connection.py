@@ -73,7 +73,7 @@ class Peer:
         self.send(SettingsFrame(0, settings=self.settings))
 
     def send(self, *frames):
-        self.writer.write(b"".join(one.serialize() for one in frames))
+        self.writer.write(b"".join(frame.serialize() for frame in frames))
 
     async def leave(self):
         await self.writer.drain()
@@ -91,7 +91,7 @@ class Peer:
 
     def whole(self, *messages, stream=1):
         """An answer of messages that fit into what may be sent ahead."""
-        parts = [data(stream, framed(one)) for one in messages]
+        parts = [data(stream, framed(message)) for message in messages]
         return [self.begin(stream), *parts, self.end(stream)]
 
     async def widened(self, stream=1):
@@ -104,13 +104,13 @@ class Peer:
         """Return the next frame of a kind; others, and what acknowledges, are passed over."""
         while True:
             while len(self.received) >= 9:
-                found, size = Frame.parse_frame_header(memoryview(self.received[:9]))
+                frame, size = Frame.parse_frame_header(memoryview(self.received[:9]))
                 if len(self.received) < 9 + size:
                     break
-                found.parse_body(memoryview(self.received[9 : 9 + size]))
+                frame.parse_body(memoryview(self.received[9 : 9 + size]))
                 self.received = self.received[9 + size :]
-                if type(found) is kind and (kind is PingFrame or "ACK" not in found.flags):
-                    return found
+                if type(frame) is kind and (kind is PingFrame or "ACK" not in frame.flags):
+                    return frame
             piece = await self.reader.read(1 << 16)
             assert piece, "the client ended the connection"
             self.received += piece
@@ -146,10 +146,10 @@ def against():
             client = Connection(Endpoint(f"127.0.0.1:{port}", is_secure=False), ReadAhead())
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    found = await use(client)
+                    result = await use(client)
                     client.close()
                     await done
-                    return found
+                    return result
             finally:
                 client.close()
                 server.close()
@@ -163,34 +163,34 @@ async def call(client, message=b"request"):
     return await client.call("/service/method", message, [("name", "value")])
 
 
-async def rest_of(one):
-    found = []
-    while (size := await one.next_size()) is not None:
+async def rest_of(stream_call):
+    messages = []
+    while (size := await stream_call.next_size()) is not None:
         if size != WAITING:
-            found.append(await one.read())
-    return found
+            messages.append(await stream_call.read())
+    return messages
 
 
 async def all_of(client):
     return await rest_of(await call(client))
 
 
-async def fails(one):
+async def fails(stream_call):
     with pytest.raises(CallError) as caught:
-        await rest_of(one)
+        await rest_of(stream_call)
     return caught.value.code().name
 
 
 async def outcome(client):
     """The messages of a call, and its status if it failed."""
-    one, found = await call(client), []
+    stream_call, messages = await call(client), []
     try:
-        while (size := await one.next_size()) is not None:
+        while (size := await stream_call.next_size()) is not None:
             if size != WAITING:
-                found.append(await one.read())
+                messages.append(await stream_call.read())
     except CallError as error:
-        return found, error.code().name
-    return found, None
+        return messages, error.code().name
+    return messages, None
 
 
 def test_a_request_and_its_response(against):
@@ -394,11 +394,11 @@ def test_no_more_calls_than_the_server_accepts_or_numbers_there_are(against):
         peer.send(*peer.whole())
 
     async def use(client):
-        one = await call(client)
+        stream_call = await call(client)
         assert client.streams_max == 1
         with pytest.raises(NotSentError, match="no more calls"):
             await call(client)
-        assert await rest_of(one) == []
+        assert await rest_of(stream_call) == []
         client._http2.highest_outbound_stream_id = (1 << 31) - 1
         with pytest.raises(NotSentError):
             await call(client)
@@ -522,9 +522,9 @@ def test_calls_that_wait_hear_that_others_keep_the_connection_busy(against, monk
             assert await first == WAITING
             first = asyncio.create_task(waiting.next_size())
         waits.set()
-        while (found := await first) == WAITING:
+        while (size := await first) == WAITING:
             first = asyncio.create_task(waiting.next_size())
-        assert found == 1
+        assert size == 1
 
     against(script, use)
 
@@ -533,8 +533,8 @@ def test_a_connection_that_was_silent_when_a_call_was_given_up_gets_no_new_ones(
     answers = asyncio.Event()
 
     async def use(client):
-        one, other = await call(client), await call(client)
-        assert await one.next_size() == 1
+        first_call, other = await call(client), await call(client)
+        assert await first_call.next_size() == 1
         other.cancel()
         assert client.is_usable  # it was heard just now
         other = await call(client)
@@ -542,8 +542,8 @@ def test_a_connection_that_was_silent_when_a_call_was_given_up_gets_no_new_ones(
         other.cancel()
         assert not client.is_usable
         answers.set()
-        assert await one.read() == b"m"
-        assert await one.next_size() == 1
+        assert await first_call.read() == b"m"
+        assert await first_call.next_size() == 1
         assert client.is_usable
 
     async def script(peer):
@@ -574,9 +574,9 @@ def test_a_server_that_breaks_the_rules_is_left(against, broken):
         await peer.next(GoAwayFrame)
 
     async def use(client):
-        found = await outcome(client)
+        ended = await outcome(client)
         assert not client.is_usable
-        return found
+        return ended
 
     assert against(script, use) == ([], "INTERNAL")
 
@@ -592,9 +592,9 @@ def test_nobody_listens_or_answers_and_all_who_wait_hear_it(monkeypatch):
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         for port in (1, server.sockets[0].getsockname()[1]):
             client = Connection(Endpoint(f"127.0.0.1:{port}", is_secure=False), ReadAhead())
-            found = await asyncio.gather(*[call(client) for _ in range(3)], return_exceptions=True)
+            errors = await asyncio.gather(*[call(client) for _ in range(3)], return_exceptions=True)
             assert not client.is_usable
-            assert {error.code() for error in found} == {grpc.StatusCode.UNAVAILABLE}
+            assert {error.code() for error in errors} == {grpc.StatusCode.UNAVAILABLE}
         server.close()
 
     asyncio.run(run())
@@ -633,12 +633,12 @@ def test_a_server_that_replaces_old_connections_breaks_no_query():
     async def use(server):
         streams = [server.call() for _ in range(3)]
         while not server.opened or server.opened[0].is_usable:
-            for one in streams:
-                assert await grpc_server.read(one, 1) == [b"m"]
+            for stream in streams:
+                assert await grpc_server.read(stream, 1) == [b"m"]
         assert await grpc_server.read(server.call(b"last")) == [b"new"]
-        for one in streams:
-            assert await grpc_server.read(one, 5) == [b"m"] * 5
-            one.close()
+        for stream in streams:
+            assert await grpc_server.read(stream, 5) == [b"m"] * 5
+            stream.close()
         return len(server.opened)
 
     ages = {"max_connection_age_ms": 300, "max_connection_age_grace_ms": PATIENCE_S * 2_000}

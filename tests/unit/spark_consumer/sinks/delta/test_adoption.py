@@ -176,15 +176,15 @@ def test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on(rows_max, befo
         behind += proof.mirror_release is not None
         checkpoint = adopted(former)
         then = Limits(cadence=replace(after, goal_us=TIMES_US[-1]))
-        loops = [one.loop for one in steps(checkpoint, AFTER, limits=then, kafka=Kafka())]
+        loops = [step.loop for step in steps(checkpoint, AFTER, limits=then, kafka=Kafka())]
         assert times_us(checkpoint) == list(TIMES_US)
         for through_us, held in cuts(checkpoint):
             assert held == [us for us in TIMES_US if us <= through_us]
         assert mirrored(checkpoint) == list(TIMES_US)
         assert checkpoint.late == {}
-        numbers = [one.release for one in checkpoint.manifests()]
+        numbers = [manifest.release for manifest in checkpoint.manifests()]
         assert numbers == list(range(len(numbers)))
-        edges = [(one.after_us, one.through_us) for one in checkpoint.manifests()]
+        edges = [(manifest.after_us, manifest.through_us) for manifest in checkpoint.manifests()]
         assert [low for low, _ in edges[1:]] == [high for _, high in edges[:-1]]
         assert loops[-1].state.adopts_through_us is None
         resumed += 1
@@ -339,7 +339,9 @@ def assert_each_is_one_cut(checkpoint):
     for through_us, held in found:
         assert held == [us for us in TIMES_US if us <= through_us]
     for tables in (checkpoint.changelog, checkpoint.mirror):
-        commits = Counter(one.transaction for one in tables["a"].commits if one.transaction)
+        commits = Counter(
+            commit.transaction for commit in tables["a"].commits if commit.transaction
+        )
         assert set(commits.values()) == {1}
 
 
@@ -362,14 +364,16 @@ def test_killed_at_any_step_the_next_run_ends_at_the_same_cuts(cadence, rows_max
 def test_releases_in_between_name_the_older_cut_and_one_merge_takes_them():
     checkpoint = Checkpoint()
     run(checkpoint, cadence=CADENCES[0], rows_max=100)
-    assert [one.mirror_release for one in checkpoint.manifests()] == [0, 0, 2]
-    merged = [one.transaction[1] for one in checkpoint.mirror["a"].commits if one.transaction]
+    assert [manifest.mirror_release for manifest in checkpoint.manifests()] == [0, 0, 2]
+    merged = [
+        commit.transaction[1] for commit in checkpoint.mirror["a"].commits if commit.transaction
+    ]
     assert merged == [0, 2]
     assert mirrored(checkpoint) == list(TIMES_US)
     # At the end of a run the mirror has everything.
     checkpoint = Checkpoint()
     run(checkpoint, cadence=Cadence(1_000, goal_us=TIMES_US[-1]), rows_max=100)
-    assert [one.mirror_release for one in checkpoint.manifests()] == [0, 0, 2]
+    assert [manifest.mirror_release for manifest in checkpoint.manifests()] == [0, 0, 2]
 
 
 def test_without_the_manifest_of_its_last_release_a_merge_ends_the_batch():

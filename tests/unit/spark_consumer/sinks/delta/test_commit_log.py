@@ -21,15 +21,15 @@ def release(number, *, query_id="q", sink="mirror", through_us=None):
 
 @pytest.fixture
 def table():
-    one = DeltaTable()
-    one.create(["a"], release(0).preparation, None)
-    return one
+    delta_table = DeltaTable()
+    delta_table.create(["a"], release(0).preparation, None)
+    return delta_table
 
 
 def write(table, number, **of):
-    one = release(number, **of)
+    commit = release(number, **of)
     table.commits.append(
-        DeltaCommit("MERGE", one.metadata, ("a",), transaction=(one.application, number))
+        DeltaCommit("MERGE", commit.metadata, ("a",), transaction=(commit.application, number))
     )
 
 
@@ -67,8 +67,8 @@ def test_the_commits_that_carry_releases_are_found_however_old(table, monkeypatc
         write(table, number)
     log = CommitLog(table, "mirror/t", query_id="q", sink="mirror")
     log.load(limit=limit)
-    assert [one.release for one in log.carriers(after=0, through=5)] == [1, 2, 5]
-    assert [one.release for one in log.carriers(after=1, through=4)] == [2]
+    assert [carrier.release for carrier in log.carriers(after=0, through=5)] == [1, 2, 5]
+    assert [carrier.release for carrier in log.carriers(after=1, through=4)] == [2]
     assert log.carriers(after=5, through=9) == ()
 
 
@@ -116,10 +116,10 @@ class Foreign:
 
 
 def history(table):
-    found = Foreign(table)
-    log = CommitLog(found, "mirror/t", query_id="q", sink="mirror")
+    foreign = Foreign(table)
+    log = CommitLog(foreign, "mirror/t", query_id="q", sink="mirror")
     log.load()
-    return found, log
+    return foreign, log
 
 
 NOT_OURS = [None, "not JSON", "[]", json.dumps({"tidegate": 1})]
@@ -128,13 +128,13 @@ NOT_OURS = [None, "not JSON", "[]", json.dumps({"tidegate": 1})]
 @pytest.mark.parametrize("metadata", NOT_OURS)
 def test_commits_of_others_are_passed_over_unless_they_change_rows(table, metadata):
     write(table, 0)
-    found, log = history(table)
+    foreign, log = history(table)
     for operation in ("OPTIMIZE", "CHANGE COLUMN", "CLUSTER BY", "ADD CONSTRAINT", "anything"):
-        found.add(operation, metadata=metadata, changes_rows=False)
+        foreign.add(operation, metadata=metadata, changes_rows=False)
     log.follow()
     log.load()
     assert (log.head, log.version_at(3)) == (6, 1)
-    found.add("DELETE", metadata=metadata)
+    foreign.add("DELETE", metadata=metadata)
     for look in (log.follow, log.load, log.require_own):
         with pytest.raises(ForeignChange, match=r"operation='DELETE'.*tidegate-consumer adopt"):
             look()
@@ -142,19 +142,19 @@ def test_commits_of_others_are_passed_over_unless_they_change_rows(table, metada
 
 def test_adopted_changes_are_passed_over_and_later_ones_are_not(table):
     write(table, 0)
-    found, log = history(table)
-    version = found.add("DELETE")
-    found.add("SET TBLPROPERTIES", metadata=Commit.adoption("q", "mirror", version=version))
+    foreign, log = history(table)
+    version = foreign.add("DELETE")
+    foreign.add("SET TBLPROPERTIES", metadata=Commit.adoption("q", "mirror", version=version))
     log.follow()
     log.load()
     assert log.version_at(0) == 1
-    found.add("UPDATE")
+    foreign.add("UPDATE")
     with pytest.raises(ForeignChange, match="operation='UPDATE'"):
         log.load()
     # An adoption of another sink counts for nothing.
-    found, log = history(table)
-    version = found.add("DELETE")
-    found.add("SET TBLPROPERTIES", metadata=Commit.adoption("q", "changelog", version=version))
+    foreign, log = history(table)
+    version = foreign.add("DELETE")
+    foreign.add("SET TBLPROPERTIES", metadata=Commit.adoption("q", "changelog", version=version))
     with pytest.raises(ConfigError, match="another writer"):
         log.load()
 
@@ -165,13 +165,16 @@ def test_what_can_be_adopted_undoes_no_release(table):
         ("WRITE", "Append", True),
         ("WRITE", "Overwrite", False),
         ("WRITE", None, False),
-        *((one, None, False) for one in ("RESTORE", "CREATE OR REPLACE TABLE", "unknown")),
+        *(
+            (operation, None, False)
+            for operation in ("RESTORE", "CREATE OR REPLACE TABLE", "unknown")
+        ),
     ):
         assert TableCommit(1, operation, None, {}, mode=mode).is_adoptable == is_adoptable
     # What may undo releases is refused even without rows.
     for operation in ("RESTORE", "CREATE OR REPLACE TABLE", "CLONE"):
-        found, log = history(table)
-        found.add(operation, changes_rows=False)
+        foreign, log = history(table)
+        foreign.add(operation, changes_rows=False)
         with pytest.raises(ForeignChange, match="restore the checkpoint") as raised:
             log.load()
         assert "adopt" not in str(raised.value)
@@ -193,9 +196,9 @@ def test_a_table_that_is_deleted_or_older_than_its_manifest_is_named(table):
 
 
 def test_a_version_that_delta_has_cleaned_up_is_no_deletion(table):
-    found, log = history(table)
-    found.add("OPTIMIZE", changes_rows=False)
-    found.cleaned = 1
+    foreign, log = history(table)
+    foreign.add("OPTIMIZE", changes_rows=False)
+    foreign.cleaned = 1
     log.require_present()
     assert log.head == 1
 
@@ -204,16 +207,16 @@ def test_a_version_that_delta_has_cleaned_up_is_no_deletion(table):
 def cleaned(table):
     """An idle table of release 7 in version 1, the log of which begins with version 4."""
     write(table, 7)
-    found, log = history(table)
+    foreign, log = history(table)
     for _ in range(4):
-        found.add("OPTIMIZE", changes_rows=False)
-    found.cleaned = 4
-    return found, log
+        foreign.add("OPTIMIZE", changes_rows=False)
+    foreign.cleaned = 4
+    return foreign, log
 
 
 @pytest.mark.parametrize("limit", [2, 256, None])
 def test_an_idle_table_whose_log_was_cleaned_keeps_its_release(cleaned, limit):
-    found, log = cleaned
+    foreign, log = cleaned
     log.load(limit=limit)
     log.refuse_beyond(7)
     with pytest.raises(ConfigError, match="later release"):
@@ -230,7 +233,7 @@ def test_an_idle_table_whose_log_was_cleaned_keeps_its_release(cleaned, limit):
     assert log.written(release(8)) is None
     assert not log.knows_after(7)
     # What it takes next is a commit like any other.
-    found.add("MERGE", metadata=release(41).metadata)
+    foreign.add("MERGE", metadata=release(41).metadata)
     log.follow()
     assert [log.version_at(number) for number in (40, 41, 50)] == [4, 6, 6]
     assert log.written(release(41)).version == 6
@@ -238,13 +241,13 @@ def test_an_idle_table_whose_log_was_cleaned_keeps_its_release(cleaned, limit):
 
 
 def test_a_table_does_not_stand_at_a_release_before_the_one_that_it_holds(cleaned):
-    found, log = cleaned
+    foreign, log = cleaned
     log.load()
     assert log.find_version(6) is None
     log.require_version(1, release=9, stands_at=6)
     assert log.find_version(6) == 1
     # Without a note of Delta's nothing is known of what the table holds.
-    found.numbers = lambda _: {}
+    foreign.numbers = lambda _: {}
     log.load()
     assert (log.newest_release, log.written(release(7)), log.version_at(7)) == (-1, None, 5)
 

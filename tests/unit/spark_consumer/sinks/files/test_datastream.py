@@ -76,15 +76,15 @@ def changes(topics, times, *, wide=()):
 
 
 def write_all(output, releases, form):
-    one = sink_of(output, form=form, rows_max=3, bytes_max=700)
+    sink = sink_of(output, form=form, rows_max=3, bytes_max=700)
     for release in releases:
-        one.write(release)
+        sink.write(release)
 
 
 def events(output, table):
     """Return the commit times of a table's events, file by file, by path."""
     return [
-        [one.metadata.commit_timestamp for one in EventFile(path, BytesIO(data))]
+        [event.metadata.commit_timestamp for event in EventFile(path, BytesIO(data))]
         for path, data in sorted(event_files(output).items())
         if path.startswith(f"datastream_files/{table}/")
     ]
@@ -94,13 +94,13 @@ def events(output, table):
 @pytest.mark.parametrize("form", FileFormat)
 def test_files_have_datastreams_layout_and_are_in_commit_order(topics, form):
     output = MemoryOutput()
-    one = sink_of(output, form=form, rows_max=3)
-    assert one.write(release_of(7, changes(topics, range(20, 0, -1)))) == {
+    sink = sink_of(output, form=form, rows_max=3)
+    assert sink.write(release_of(7, changes(topics, range(20, 0, -1)))) == {
         "shop.a": TableVersion(f"datastream_files/shop.a/{FOLDER}", 7, 10),
         "b": TableVersion(f"datastream_files/b/{FOLDER}", 7, 10),
     }
-    assert one.write(release_of(8, [], topics=topics)) == {}
-    one.write(release_of(9, changes(topics, range(22, 26, 2)), topics=topics))
+    assert sink.write(release_of(8, [], topics=topics)) == {}
+    sink.write(release_of(9, changes(topics, range(22, 26, 2)), topics=topics))
     assert sorted(event_files(output)) == [
         *(f"datastream_files/b/{FOLDER}/000000000007-0000{n}.{form.value}" for n in range(4)),
         *(f"datastream_files/shop.a/{FOLDER}/000000000007-0000{n}.{form.value}" for n in range(4)),
@@ -128,7 +128,7 @@ def test_a_release_that_is_repeated_after_a_kill_at_any_step_writes_the_same_fil
         with pytest.raises(Killed):
             write_all(output, releases, form)
         output.dies_at = None
-        known = set(event_files(output))
+        files_before = set(event_files(output))
         begun = len(output.names("_datastream_files"))
         # What was begun keeps its minute and settings; what was not begins with those of now.
         again = sink_of(output, form=form, rows_max=3, bytes_max=700)
@@ -137,7 +137,7 @@ def test_a_release_that_is_repeated_after_a_kill_at_any_step_writes_the_same_fil
             (other if release.number < begun else again).write(release)
         assert event_files(output) == expected
         assert len(output.writes) == len(set(output.writes))
-        assert known <= set(expected)
+        assert files_before <= set(expected)
 
 
 @pytest.mark.rule("sink-datastream-files")
@@ -202,9 +202,9 @@ SETTINGS = {"query_id": "q", "file_format": "avro", "rows_max": 5, "bytes_max": 
 
 
 def records_of(output, at_s=120.0, release_max=5_000):
-    found = BegunReleases(output, folder="_f", clock=lambda: at_s)
-    found.open(query_id="q", release_max=release_max)
-    return found
+    records = BegunReleases(output, folder="_f", clock=lambda: at_s)
+    records.open(query_id="q", release_max=release_max)
+    return records
 
 
 def test_a_release_keeps_what_it_was_begun_with():
@@ -216,11 +216,11 @@ def test_a_release_keeps_what_it_was_begun_with():
     assert output.files["_f/000000000003.json"] == {
         "query_id": "q", "release": 3, "minute": 2, "format": "avro", "rows_max": 5, "bytes_max": 9,
     }  # fmt: skip
-    one = records_of(output)
+    records = records_of(output)
     other = BegunReleases(output, folder="_f", clock=lambda: 0.0)
     other.begin(4, **{**SETTINGS, "query_id": "other"})
     with pytest.raises(ConfigError, match="another query writes"):
-        one.begin(4, **SETTINGS)
+        records.begin(4, **SETTINGS)
     output.files["_f/000000000005.json"] = {"release": 5}
     with pytest.raises(CheckpointMismatch, match=r"_f/000000000005\.json"):
         records_of(output)
@@ -228,12 +228,12 @@ def test_a_release_keeps_what_it_was_begun_with():
 
 def test_records_of_a_thousand_releases_are_kept():
     output = MemoryOutput()
-    one = records_of(output)
+    records = records_of(output)
     for number in (0, 1, 2, KEPT, KEPT + 1):
-        one.begin(number, **SETTINGS)
-        one.finish(number)
+        records.begin(number, **SETTINGS)
+        records.finish(number)
     assert output.names("_f") == [f"{n:012d}.json" for n in (2, KEPT, KEPT + 1)]
-    one.begin(3 * KEPT, **SETTINGS)  # and none of the releases between has changes
+    records.begin(3 * KEPT, **SETTINGS)  # and none of the releases between has changes
     output.files["_f/notes.json"] = {}
     records_of(output)
     assert output.names("_f") == [f"{3 * KEPT:012d}.json", "notes.json"]
@@ -247,35 +247,35 @@ def files_of(changes, limits):
     files, ended = OpenFiles(limits), []
     for number, (topic, size) in enumerate(changes):
         ended += files.add(topic, str(number).encode(), value_bytes=size)
-        assert sum(one.value_bytes for one in files._open.values()) <= 4 * limits.bytes_max
+        assert sum(file.value_bytes for file in files._open.values()) <= 4 * limits.bytes_max
     return [*ended, *files.rest()]
 
 
 @given(CHANGES, st.integers(1, 9), st.integers(1, 100), st.integers(0, 60))
 def test_each_change_is_in_one_file_and_files_of_a_table_are_in_order(changes, rows, size, kept):
     limits = FileLimits(rows, size)
-    found = files_of(changes, limits)
+    written = files_of(changes, limits)
     for topic in "abc":
-        own = [one for one in found if one.topic == topic]
-        assert [one.number for one in own] == list(range(len(own)))
-        records = [int(record) for one in own for record in one.records]
+        own = [file for file in written if file.topic == topic]
+        assert [file.number for file in own] == list(range(len(own)))
+        records = [int(record) for file in own for record in file.records]
         assert records == [n for n, (name, _) in enumerate(changes) if name == topic]
-    for one in found:
-        sizes = [changes[int(record)][1] for record in one.records]
+    for file in written:
+        sizes = [changes[int(record)][1] for record in file.records]
         assert 1 <= len(sizes) <= rows
-        assert one.value_bytes == sum(sizes)
+        assert file.value_bytes == sum(sizes)
         assert sum(sizes[:-1]) < size
     # What follows does not move an end: a release that failed may go on with other records.
     files, ended = OpenFiles(limits), []
     for number, (topic, value_bytes) in enumerate(changes[:kept]):
         ended += files.add(topic, str(number).encode(), value_bytes=value_bytes)
-    assert found[: len(ended)] == ended
+    assert written[: len(ended)] == ended
 
 
 def test_a_file_ends_with_the_change_that_reaches_a_limit():
     for size, count, expected in ((1, 7, [3, 3, 1]), (50, 5, [2, 2, 1])):
-        found = files_of([("a", size)] * count, FileLimits(3, 100))
-        assert [len(one.records) for one in found] == expected
+        files = files_of([("a", size)] * count, FileLimits(3, 100))
+        assert [len(file.records) for file in files] == expected
 
 
 # ---------------------------------------------------------------- bytes
@@ -283,21 +283,21 @@ FILE_SCHEMA = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "
 
 
 def avro_records(texts):
-    found = []
+    containers = []
     for text in texts:
         buffer = BytesIO()
         fastavro.schemaless_writer(buffer, fastavro.parse_schema(FILE_SCHEMA), {"a": text})
-        found.append(buffer.getvalue())
-    return found
+        containers.append(buffer.getvalue())
+    return containers
 
 
 @pytest.mark.parametrize("texts", [[], ["x"], [f"{n}-{'y' * 999}" for n in range(200)]])
 def test_an_avro_file_is_read_by_two_readers_and_is_the_same_each_time(texts):
     data, again, other = (avro_file(avro_records(texts), FILE_SCHEMA, name=name) for name in "nnm")
-    assert [one["a"] for one in fastavro.reader(BytesIO(data))] == texts
-    ours = AvroContainer(BytesIO(data), "f")
-    assert ours.schema == FILE_SCHEMA
-    assert [one["a"] for _, one in ours] == texts
+    assert [record["a"] for record in fastavro.reader(BytesIO(data))] == texts
+    container = AvroContainer(BytesIO(data), "f")
+    assert container.schema == FILE_SCHEMA
+    assert [record["a"] for _, record in container] == texts
     reader = fastavro.block_reader(BytesIO(data))
     assert all(block.num_records <= 66 for block in reader)
     assert reader.codec == "null"
@@ -322,7 +322,7 @@ SCHEMAS = TopicSchemas(
     "t", KEY.schema, VALUE.schema, {1: KEY.schema, VALUE.schema_id: VALUE.schema}
 )
 
-OURS, PUBLISHED = (translator_of(one) for one in (Envelope.TIDEGATE, Envelope.DATASTREAM))
+OURS, PUBLISHED = (translator_of(envelope) for envelope in (Envelope.TIDEGATE, Envelope.DATASTREAM))
 
 IN_JSON = translator_of(Envelope.DATASTREAM, ValueFormat.JSON)
 
@@ -379,10 +379,10 @@ def test_an_event_in_avro_is_the_published_event(one):
     schema = fastavro.parse_schema(ENCODER.schema)
     messages = PUBLISHED.translate(one, token="k").messages
     for change, message in zip(decoded_changes(one), messages, strict=True):
-        found = fastavro.schemaless_reader(BytesIO(ENCODER.avro(change)), schema, None)
+        event = fastavro.schemaless_reader(BytesIO(ENCODER.avro(change)), schema, None)
         published = read_event(message, Envelope.DATASTREAM)
-        assert list(found) == list(published)
-        assert alike(without_key(found), without_key(published))
+        assert list(event) == list(published)
+        assert alike(without_key(event), without_key(published))
 
 
 @settings(max_examples=60)
@@ -393,16 +393,18 @@ def test_an_event_in_json_is_the_published_event(one):
     for change, message in zip(decoded_changes(one), messages, strict=True):
         line = ENCODER.json(change)
         assert (line[-2:], line.count(b"\n")) == (b"}\n", 1)
-        found, published = exact(line), exact(message.value)
-        row, meant = found.pop("payload"), published.pop("payload")
-        assert without_key(found) == without_key(published)
+        event, published = exact(line), exact(message.value)
+        row, meant = event.pop("payload"), published.pop("payload")
+        assert without_key(event) == without_key(published)
         assert list(row) == list(meant)
         for name, value in meant.items():
             text = row[name]
             if name == "c_JSON" and text is not None:
                 assert exact(text) == value
             elif name == "a_JSON" and text is not None:
-                assert [None if one is None else exact(one) for one in text] == value
+                assert [
+                    None if text_value is None else exact(text_value) for text_value in text
+                ] == value
             elif "FLOAT32" in name:
                 assert close(text, value)
             else:
@@ -414,10 +416,14 @@ def test_an_event_is_named_after_its_object_and_database():
         schemas = TopicSchemas(table, KEY.schema, VALUE.schema, {})
         return EventEncoder(schemas, stream=FORM.stream_path).schema["name"]
 
-    assert [name_of(one) for one in ("shop.Items", "t", "9a")] == ["shop_Items", "t", "_9a"]
+    assert [name_of(table_name) for table_name in ("shop.Items", "t", "9a")] == [
+        "shop_Items",
+        "t",
+        "_9a",
+    ]
     payload = ENCODER.schema["fields"][-1]
     assert payload["name"] == "payload"
-    columns = [one["name"] for one in payload["type"]["fields"]]
+    columns = [field["name"] for field in payload["type"]["fields"]]
     assert columns == [column.name for column in TABLE.columns]
     assert database_of(FORM.stream_path) == "d"
     for other in ("", "datastream/gs://bucket/path", "projects/p/databases/d"):

@@ -100,7 +100,9 @@ def released(records, number):
     encoding = TableEncoding(TABLE, TOPIC, KEY, VALUE)
     translator = Translator({"shop.Items": encoding}, change_stream="everything")
     messages = [
-        message for one in records for message in translator.translate(one, token="k").messages
+        message
+        for record in records
+        for message in translator.translate(record, token="k").messages
     ]
     messages.sort(key=lambda one: one.order_key)
     found = [
@@ -162,7 +164,7 @@ def read_again(output, rng):
 def test_what_is_read_again_is_the_table_and_each_keys_history(seed, form):
     database, output = written(seed, form)
     records = read_again(output, random.Random(seed))
-    events = [(one.mods[0], one.mod_type) for one in records]
+    events = [(record.mods[0], record.mod_type) for record in records]
     assert len(events) == sum(map(len, database.histories.values())) > 20
     newest, histories = {}, {}
     for mod, kind in sorted(events, key=order_of):
@@ -183,7 +185,7 @@ def test_what_is_read_again_is_the_table_and_each_keys_history(seed, form):
     assert places == sorted(places)
     times = [one.commit_timestamp_ns for one in in_order]
     assert times == sorted(times)
-    assert {one.table_name for one in records} == {"shop.Items"}
+    assert {record.table_name for record in records} == {"shop.Items"}
     assert STREAM.endswith("everything")
 
 

@@ -76,10 +76,14 @@ def test_keys_are_folded_by_themselves_and_know_their_base():
     def of(ordinal, mod, new, key, us=0):
         return change(ordinal, us, mod, {"id": key}, new, columns=FOLD_COLUMNS)
 
-    one, two = folded(
+    first_row, two = folded(
         [of(0, "DELETE", None, 1), of(1, "UPDATE", {"b": 1}, 2), of(2, "UPDATE", {"b": 2}, 1)]
     )
-    assert (one.base_ordinal, one.is_after_base(0), one.is_after_base(2)) == (0, False, True)
+    assert (first_row.base_ordinal, first_row.is_after_base(0), first_row.is_after_base(2)) == (
+        0,
+        False,
+        True,
+    )
     assert (two.base_ordinal, two.is_after_base(1)) == (None, True)
     (replaced,) = folded(
         [of(0, "UPDATE", {"a": "x"}, 1), of(1, "DELETE", None, 1), of(2, "INSERT", {"b": 4}, 1)]
@@ -90,8 +94,8 @@ def test_keys_are_folded_by_themselves_and_know_their_base():
         of(1, "INSERT", {"a": "y", "b": 2}, 2, us=6),
         of(2, "UPDATE", {"b": 3}, 1, us=7),
     ]
-    found = sorted(fold_each_row(changes, list(FOLD_COLUMNS)), key=lambda row: row.ordinal)
-    assert [(row.is_first, row.ends_at, row.state.values["b"]) for row in found] == [
+    steps = sorted(fold_each_row(changes, list(FOLD_COLUMNS)), key=lambda row: row.ordinal)
+    assert [(row.is_first, row.ends_at, row.state.values["b"]) for row in steps] == [
         (True, 7, 1), (True, None, 2), (False, None, 3),
     ]  # fmt: skip
 
@@ -114,12 +118,12 @@ def microseconds(time):
 def versions(path):
     rows = rows_of(path)
     assert all(row["is_current"] == (row["valid_to"] is None) for row in rows)
-    found = [
+    version_rows = [
         (row["k"], *(microseconds(row[name]) for name in ("valid_from", "valid_to")), row["a"],
          microseconds(row["at"]))
         for row in rows
     ]  # fmt: skip
-    return sorted(found, key=lambda row: (str(row[0]), row[1]))
+    return sorted(version_rows, key=lambda row: (str(row[0]), row[1]))
 
 
 def history_table(path, types=TYPES):
@@ -158,18 +162,18 @@ class Model:
     def __init__(self):
         self.rows, self.lost, self.at = {}, [], {}
 
-    def apply(self, place, one):
-        key, new = one["key"]["k"], one["new_values"]
-        if one["mod_type"] == "UPDATE" and key not in self.rows:
+    def apply(self, place, change):
+        key, new = change["key"]["k"], change["new_values"]
+        if change["mod_type"] == "UPDATE" and key not in self.rows:
             self.lost.append(place)
-        elif one["mod_type"] == "DELETE":
+        elif change["mod_type"] == "DELETE":
             self.rows.pop(key, None)
         else:
-            before = self.rows.get(key) if one["mod_type"] == "UPDATE" else {}
-            names = one["new_columns"] or COLUMNS
+            before = self.rows.get(key) if change["mod_type"] == "UPDATE" else {}
+            names = change["new_columns"] or COLUMNS
             self.rows[key] = before | {name: new[name] for name in names}
         # What the table is after the last change of its time.
-        self.at[one["commit_timestamp"]] = dict(self.rows)
+        self.at[change["commit_timestamp"]] = dict(self.rows)
 
 
 # Each says how far the clock moves before it, and whether a release ends there.
@@ -201,24 +205,24 @@ def test_at_any_time_each_key_that_was_alive_has_one_row(steps):
     with tempfile.TemporaryDirectory() as folder:
         path = history_table(f"{folder}/t")
         for number, (start, end) in enumerate(pairwise([0, *cuts, len(changes)])):
-            part = [of_k(n, *one) for n, one in enumerate(changes[start:end])]
+            part = [of_k(n, *change) for n, change in enumerate(changes[start:end])]
             if not part:
                 continue
-            for place, one in enumerate(part):
-                model.apply((number, place), one)
+            for place, change in enumerate(part):
+                model.apply((number, place), change)
             lost += sorted((number, ordinal) for ordinal in write(path, number, part))
             assert not DirectTable(path).has(Commit("query-1", "history", number + 1, 0))
-        found = versions(path)
+        version_rows = versions(path)
     assert lost == model.lost
     rows = {}
     for at in range(us + 2):
         rows = model.at.get(at, rows)
-        alive = [row for row in found if row[1] <= at and (row[2] is None or at < row[2])]
+        alive = [row for row in version_rows if row[1] <= at and (row[2] is None or at < row[2])]
         assert {key: (a, time) for key, _, _, a, time in alive} == {
             key: (row.get("a"), row.get("at")) for key, row in rows.items()
         }
         assert len(alive) == len(rows)
-    assert all(end is None or start < end for _, start, end, *_ in found)
+    assert all(end is None or start < end for _, start, end, *_ in version_rows)
 
 
 # ---------------------------------------------------------------- rows that a column orders
@@ -245,8 +249,8 @@ def merge_newest(path, release, changes, columns):
 
 def test_the_newest_change_of_each_key_is_taken_as_an_insert():
     changes = [ordered(1, 5), ordered(1, 7, deleted=True), ordered(1, 6), ordered(2, 1)]
-    found = newest_rows(changes, ORDERED)
-    assert [(one["new_values"]["note"], one["mod_type"]) for one in found] == [
+    newest = newest_rows(changes, ORDERED)
+    assert [(change["new_values"]["note"], change["mod_type"]) for change in newest] == [
         ("n7", "INSERT"),
         ("n1", "INSERT"),
     ]
@@ -261,7 +265,9 @@ def test_the_newest_change_of_each_key_is_taken_as_an_insert():
 def test_in_any_releases_the_mirror_ends_with_the_highest_order(tmp_path, seed):
     rng = random.Random(seed)
     changes = [ordered(rng.randrange(4), n, deleted=rng.random() < 0.3) for n in range(40)]
-    expected = {one["key"]["id"]: one["new_values"] or one["old_values"] for one in changes}
+    expected = {
+        change["key"]["id"]: change["new_values"] or change["old_values"] for change in changes
+    }
     rng.shuffle(changes)
     types = dict.fromkeys(ORDERED, "string") | {"id": "long"}
     path = created(tmp_path / "t", types)
@@ -286,15 +292,15 @@ class JsonFiles:
         )
 
     def changes(self, name, events):
-        found = []
+        changes_read = []
         for event in EventFile(name, BytesIO(json_bytes(events))):
             record = self._records.record_of(
                 event, None, file=f"{len(name):016x}", release_us=9, place=place_of(7, 2)
             )
             (message,) = self._translator.translate(record, token="t").messages
             key, value = self._read(message.key), self._read(message.value)
-            found.append({"key": key, **value, "ordinal": event.position.record})
-        return found
+            changes_read.append({"key": key, **value, "ordinal": event.position.record})
+        return changes_read
 
     def _read(self, framed):
         schema_id, body = unframe(framed)
@@ -311,8 +317,8 @@ def test_a_null_of_json_after_a_value_is_null_in_the_mirror(tmp_path, releases):
     second["source_metadata"].update(change_type="UPDATE-INSERT", is_deleted=False)
     files = JsonFiles()
     changes = [*files.changes("a", [first]), *files.changes("bb", [second])]
-    assert [one["new_values"]["note"] for one in changes] == ["change 0", None]
-    assert ["note" in one["new_columns"] for one in changes] == [True, True]
+    assert [change["new_values"]["note"] for change in changes] == ["change 0", None]
+    assert ["note" in change["new_columns"] for change in changes] == [True, True]
     columns = ["id", "note", SOURCE_ORDER]
     path = created(tmp_path / "t", dict.fromkeys(columns, "string"))
     for release in range(releases):

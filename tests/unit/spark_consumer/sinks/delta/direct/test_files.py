@@ -106,14 +106,14 @@ def places(path):
 
 def test_files_are_placed_by_release_and_ordinal(path, tmp_path):
     files = placed(DirectFiles(path))
-    assert [one.place for one in files] == [(n, n, 0) for n in range(5)]
-    assert {one.rows for one in files} == {2}
-    for one in files:
-        stat = Path(path, one.path).stat()
-        assert one.size == stat.st_size
-        assert abs(one.modified_ms - stat.st_mtime * 1_000) < 60_000
+    assert [file.place for file in files] == [(n, n, 0) for n in range(5)]
+    assert {file.rows for file in files} == {2}
+    for file in files:
+        stat = Path(path, file.path).stat()
+        assert file.size == stat.st_size
+        assert abs(file.modified_ms - stat.st_mtime * 1_000) < 60_000
     by_age = DirectFiles(path).data_files(())
-    assert {one.place for one in by_age} == {(one.modified_ms, one.path) for one in files}
+    assert {file.place for file in by_age} == {(file.modified_ms, file.path) for file in files}
     write_deltalake(tmp_path / "empty", COLUMNS.empty_table())
     assert DirectFiles(str(tmp_path / "empty")).data_files(ORDER) == []
     # A file without bounds is left alone.
@@ -128,10 +128,10 @@ def test_rows_stay_the_same_in_the_same_order(path):
     before, files = in_file_order(path), placed(DirectFiles(path))
     assert rewrite(path, first=1, end=4) == 6
     assert in_file_order(path) == before
-    found = {one.place: one.modified_ms for one in DirectFiles(path).data_files(ORDER)}
-    assert sorted(found) == [(0, 0, 0), (1, 3, 0), (4, 4, 0)]
+    modified_ms = {file.place: file.modified_ms for file in DirectFiles(path).data_files(ORDER)}
+    assert sorted(modified_ms) == [(0, 0, 0), (1, 3, 0), (4, 4, 0)]
     # Spark reads the files of a table's first version by age: their place in it stays.
-    assert found[1, 3, 0] == max(one.modified_ms for one in files[1:4])
+    assert modified_ms[1, 3, 0] == max(file.modified_ms for file in files[1:4])
     # A release is known afterwards, and the next one is appended.
     assert DirectTable(path).has(commit_of(4))
     append(path, 4)
@@ -167,16 +167,18 @@ def test_its_commit_changes_no_row_and_is_nobodys_release(path):
     rewrite(path)
     (file,) = Path(path, "_delta_log").glob("*6.json")
     actions = [json.loads(line) for line in file.read_text().splitlines() if line]
-    removed = [one["remove"] for one in actions if "remove" in one]
-    changed = [one["dataChange"] for one in (*removed, *(a["add"] for a in actions if "add" in a))]
+    removed = [action["remove"] for action in actions if "remove" in action]
+    changed = [
+        action["dataChange"] for action in (*removed, *(a["add"] for a in actions if "add" in a))
+    ]
     assert changed == [False] * 6
-    assert not [one for one in actions if "txn" in one]
-    assert [one["deletionTimestamp"] for one in removed] == [NOW_MS] * 5
+    assert not [action for action in actions if "txn" in action]
+    assert [action["deletionTimestamp"] for action in removed] == [NOW_MS] * 5
     assert parse_commit(6, file.read_bytes()).is_harmless
     log = CommitLog(History(path), path, query_id="query-1", sink="changelog")
     log.load()
     assert (log.head, log.foreign, log.version_at(4)) == (6, [], 5)
-    assert [one.release for one in log.commits] == [0, 1, 2, 3, 4]
+    assert [commit.release for commit in log.commits] == [0, 1, 2, 3, 4]
 
 
 def test_the_log_keeps_the_bounds_so_that_readers_skip_the_file(path):
@@ -191,12 +193,12 @@ def test_a_reader_finds_each_text_by_the_bounds_of_a_rewritten_file(tmp_path):
     texts = [f"{chr(0x10000 * plane + place)}x" for plane in range(17) for place in (0xBB7, 0xFFFD)]
     for text in [*texts, "\ud7ff", "\U0010ffff", "\x00", '"\\', "\x7f\x85\u2028"]:
         path = str(tmp_path / f"t{ord(text[0]):x}")
-        for one in (text, text):
-            write_deltalake(path, pyarrow.table({"a": [one]}), mode="append")
+        for value in (text, text):
+            write_deltalake(path, pyarrow.table({"a": [value]}), mode="append")
         rewrite(path, order=())
         query = QueryBuilder().register("t", DeltaTable(path))
-        found = pyarrow.table(query.execute(f"SELECT a FROM t WHERE a = '{text}'"))
-        assert found.to_pylist() == [{"a": text}] * 2
+        table = pyarrow.table(query.execute(f"SELECT a FROM t WHERE a = '{text}'"))
+        assert table.to_pylist() == [{"a": text}] * 2
 
 
 def test_a_kill_before_the_commit_changes_nothing_and_a_repeat_does_it(path):
@@ -257,9 +259,9 @@ def test_a_file_that_lost_rows_is_not_replaced(path):
     with pytest.raises(InvariantViolation, match="other rows"):
         rewrite(path)
     assert DeltaTable(path).version() == 5
-    one, other = DataFile("a", 1, 1, (0,), 0, (("p", "1"),)), DataFile("b", 1, 1, (1,), 0)
+    lost, other = DataFile("a", 1, 1, (0,), 0, (("p", "1"),)), DataFile("b", 1, 1, (1,), 0)
     with pytest.raises(InvariantViolation, match="partitions"):
-        rewritten(DirectFiles(path), [one, other], order=())
+        rewritten(DirectFiles(path), [lost, other], order=())
 
 
 @pytest.mark.parametrize(
@@ -278,16 +280,16 @@ def test_a_partition_stays_one(tmp_path, kind, values):
     for n in range(6):
         row = {"id": n, "p": values[n % 2]}
         write_deltalake(path, pyarrow.Table.from_pylist([row], schema=columns), mode="append")
-    for value in {one.partition for one in DirectFiles(path).data_files(())}:
+    for value in {file.partition for file in DirectFiles(path).data_files(())}:
         table = DirectFiles(path)
-        files = [one for one in placed(table, ()) if one.partition == value]
+        files = [file for file in placed(table, ()) if file.partition == value]
         assert len(files) == 3
         rewritten(table, files, order=())
-    found = DeltaTable(path)
-    assert len(found.file_uris()) == 2
-    rows = found.to_pyarrow_table().sort_by("id").to_pylist()
+    table_after = DeltaTable(path)
+    assert len(table_after.file_uris()) == 2
+    rows = table_after.to_pyarrow_table().sort_by("id").to_pylist()
     assert rows == [{"id": n, "p": values[n % 2]} for n in range(6)]
-    assert len(found.to_pyarrow_table(filters=[("p", "=", values[0])])) == 3
+    assert len(table_after.to_pyarrow_table(filters=[("p", "=", values[0])])) == 3
 
 
 def test_a_partition_whose_folder_or_text_has_several_forms_is_left_alone(tmp_path):
@@ -295,7 +297,7 @@ def test_a_partition_whose_folder_or_text_has_several_forms_is_left_alone(tmp_pa
     for n, value in enumerate((1.5, "a b", "ü", "50%", "a/b", "a:b")):
         path = str(tmp_path / f"t{n}")
         write_deltalake(path, pyarrow.table({"id": [1], "p": [value]}), partition_by=["p"])
-        assert [one.rows for one in DirectFiles(path).data_files(())] == [None]
+        assert [file.rows for file in DirectFiles(path).data_files(())] == [None]
 
 
 def test_every_type_stays_as_it_was_and_later_columns_are_null(tmp_path):
@@ -383,12 +385,12 @@ def test_more_than_two_gibibytes_of_text_are_rows_of_one_file():
     once = pyarrow.array(["x" * (64 << 20)])
     inner = pyarrow.StructArray.from_arrays([once], ["t"])
     # The same memory 33 times.
-    columns = [pyarrow.chunked_array([one] * 33) for one in (once, inner)]
+    columns = [pyarrow.chunked_array([chunk] * 33) for chunk in (once, inner)]
     rows = pyarrow.table([pyarrow.array(range(33), LONG), *columns], ["n", "t", "r"])
     schema = plain_schema(rows.schema)
-    found = aligned(rows, schema)
-    assert found.nbytes > 2 * 2 * (1 << 30)
-    assert (found.schema, found.num_rows) == (schema, 33)
+    aligned_rows = aligned(rows, schema)
+    assert aligned_rows.nbytes > 2 * 2 * (1 << 30)
+    assert (aligned_rows.schema, aligned_rows.num_rows) == (schema, 33)
 
 
 def test_a_column_that_came_later_is_null_also_within_a_row():
@@ -396,10 +398,10 @@ def test_a_column_that_came_later_is_null_also_within_a_row():
     old = pyarrow.table({"id": [1, 2, 3], "r": pyarrow.array([{"a": 1}, None, {"a": None}], inner)})
     wider = pyarrow.struct([("a", LONG), ("b", TEXT)])
     schema = pyarrow.schema([("id", LONG), ("r", wider), ("new", UTC_US)])
-    found = aligned(old, schema)
-    assert found.schema == schema
+    aligned_rows = aligned(old, schema)
+    assert aligned_rows.schema == schema
     records = [{"a": 1, "b": None}, None, {"a": None, "b": None}]
-    assert found.to_pylist() == [
+    assert aligned_rows.to_pylist() == [
         {"id": n, "r": record, "new": None} for n, record in enumerate(records, 1)
     ]
     rows = pyarrow.table({"r": pyarrow.array([{"a": n} for n in range(5)], inner)}).slice(2, 2)
@@ -425,11 +427,11 @@ def test_bounds_hold_for_each_value_in_the_form_of_the_log():
             "r": pyarrow.array([{"a": 1}] * 3),
         }
     )
-    found = json.loads(statistics(rows, [*rows.column_names, "missing"]))
+    bounds = json.loads(statistics(rows, [*rows.column_names, "missing"]))
     low = {"n": -1, "d": "0001-01-01", "at": "2026-05-01T12:00:00.999Z", "text": "a" * 32}
     high = {"n": 3, "d": "9999-12-31", "at": "2026-05-01T12:00:01.000Z", "text": "b"}
-    assert (found["numRecords"], found["minValues"], found["maxValues"]) == (3, low, high)
-    assert found["nullCount"] == {"n": 1, "d": 1, "at": 1, "text": 1, "long": 0, "none": 3}
+    assert (bounds["numRecords"], bounds["minValues"], bounds["maxValues"]) == (3, low, high)
+    assert bounds["nullCount"] == {"n": 1, "d": 1, "at": 1, "text": 1, "long": 0, "none": 3}
     # The last microsecond of all has no upper bound, and zones are UTC.
     rows = pyarrow.table({"at": pyarrow.array([LAST_MOMENT], UTC_US)})
     assert json.loads(statistics(rows, ["at"]))["maxValues"] == {}
@@ -472,8 +474,8 @@ def test_a_file_is_left_out_only_where_true_bounds_exclude_each_value(
         "min.k": pyarrow.array([low for low, _ in bounds], kind),
         "max.k": pyarrow.array([high for _, high in bounds], kind),
     }
-    found = paths_without(pyarrow.array(wanted, kind), pyarrow.table(columns), "k")
-    assert sorted(map(int, found)) == expected
+    left_out = paths_without(pyarrow.array(wanted, kind), pyarrow.table(columns), "k")
+    assert sorted(map(int, left_out)) == expected
 
 
 def test_bounds_are_those_that_the_log_names(tmp_path):
@@ -481,7 +483,9 @@ def test_bounds_are_those_that_the_log_names(tmp_path):
         write_deltalake(tmp_path / "t", pyarrow.table({"k": [number]}), mode="append")
     actions = pyarrow.table(DeltaTable(tmp_path / "t").get_add_actions(flatten=True))
     (log,) = (tmp_path / "t" / "_delta_log").glob("*0.json")
-    (add,) = [one["add"] for one in map(json.loads, log.read_text().splitlines()) if "add" in one]
+    (add,) = [
+        action["add"] for action in map(json.loads, log.read_text().splitlines()) if "add" in action
+    ]
     assert paths_without(pyarrow.array([7]), actions, "k") == {add["path"]}
     # A column without bounds, or with those of another type, leaves out nothing.
     for other in ({}, {"min.k": ["6"], "max.k": ["6"]}):
@@ -546,9 +550,9 @@ def test_no_name_of_a_folder_is_longer_than_it_is_counted(tmp_path):
     texts = ["".join(map(chr, range(n, n + 20))) for n in range(1, 161, 20)]
     rows = pyarrow.table({"a-é~": texts, "n": [1] * len(texts)})
     write_deltalake(tmp_path, rows, partition_by=["a-é~"])
-    folders = [one.name for one in tmp_path.iterdir() if one.name != "_delta_log"]
+    folders = [entry.name for entry in tmp_path.iterdir() if entry.name != "_delta_log"]
     assert len(folders) == len(texts)
-    room = {unquote(one).partition("=")[2]: 255 - len(one.encode()) for one in folders}
+    room = {unquote(folder).partition("=")[2]: 255 - len(folder.encode()) for folder in folders}
     for text in texts:
         with pytest.raises(ConfigError):
             refuse({"a-é~": [text + "x" * (room[text] + 1)]})
@@ -558,8 +562,8 @@ def test_a_path_that_delta_rs_may_list_in_another_form_is_seen():
     for text in ("é", "日本", "\U0001f600", "a é"):
         # As Spark has it in the log, as delta-rs lists that, and as delta-rs writes it.
         forms = (text, quote(text), quote(quote(text)))
-        found = [is_other_path(f"region={form}/part-0.parquet") for form in forms]
-        assert found == [True, True, False]
+        differs = [is_other_path(f"region={form}/part-0.parquet") for form in forms]
+        assert differs == [True, True, False]
     for text in ("a", "a b", "a/b", "100%", "~=:?#+&'\"", "\x7f", "__HIVE"):
         for form in (text, quote(text), quote(quote(text))):
             assert not is_other_path(f"region={form}/part-0.parquet")
