@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.sinks import test_contract as contract
 from tests.spark.sinks.conftest import Lake
-from tests.spark.sinks.sink_cases import KeptSink, expected
+from tests.spark.sinks.sink_cases import SETTINGS, KeptSink, expected
 from tests.stores.servers import CONNECTOR
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace
@@ -59,6 +59,7 @@ def kept(spark, store, tmp_path, request):
         require_iceberg(spark, catalog=catalog)
         found = KeptSink(name, spark, tmp_path)
         found.lake = CatalogLake(found.kit, catalog)
+        found.settings = SETTINGS.model_copy(update={"iceberg_catalog": catalog})
         return found
 
     return make

@@ -164,6 +164,7 @@ class KeptSink:
         self.output = Storage(spark, self.kit.output)
         self.output.take()
         self.topic, self.called = MemoryStage(), {}
+        self.settings = SETTINGS
         self.lake = Lake(self.kit) if name.startswith("iceberg") else None
 
     def open(self, *, small=True, query_id="query-1", release_max=99):
@@ -348,7 +349,7 @@ def sink_of(kept, direct):
     if kept.name in FUNCTIONS:
         return FUNCTIONS[kept.name](kept)
     parts = Parts(
-        kept.kit.spark, SETTINGS, kept.output, direct,
+        kept.kit.spark, kept.settings, kept.output, direct,
         topic=kept.topic.process, stream=lambda: STREAM, clock=lambda: 1.8e9,
     )  # fmt: skip
     return KINDS[kept.name].make(parts)
