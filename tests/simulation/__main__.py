@@ -75,14 +75,16 @@ def _run(seeds: range, workers: int) -> int:
                         print("\n".join(failure_report(verdict)), flush=True)
             if number % 200 == 0:
                 print(f"{number} seeds, {len(failed)} failed", flush=True)
-    bad_worlds = [one for one in of_files if not one.has_passed]
+    bad_worlds = [world for world in of_files if not world.has_passed]
     minutes = (time.perf_counter() - began) / 60
     if failed:
         print("failed:", *(verdict.seed for verdict in failed))
     print(f"{changes} changes committed, {releases} releases written")
     rate = len(seeds) / minutes
     print(f"{rate:.0f} seeds a minute, {rate / workers:.0f} on each core used ({workers})")
-    events, deaths = (sum(getattr(one, what) for one in of_files) for what in ("events", "deaths"))
+    events, deaths = (
+        sum(getattr(world, what) for world in of_files) for what in ("events", "deaths")
+    )
     print(
         f"files of Datastream: {len(of_files)} worlds, {events} events, {deaths} deaths, "
         f"{len(bad_worlds)} worlds failed"
@@ -91,7 +93,7 @@ def _run(seeds: range, workers: int) -> int:
     print(f"tables of any schema: {any_schema} worlds, {bad_schemas} worlds failed")
     # A seed passes with its worlds.
     bad_seeds = {one.seed % ANY_SCHEMA for one in failed}
-    bad_seeds |= {one.seed % ANY_SCHEMA for one in bad_worlds}
+    bad_seeds |= {world.seed % ANY_SCHEMA for world in bad_worlds}
     print(f"{len(seeds) - len(bad_seeds)} passed, {len(bad_seeds)} failed")
     return 1 if bad_seeds else 0
 

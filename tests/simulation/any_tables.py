@@ -70,8 +70,8 @@ class AnyTables(SimTables):
         """Return a key, whose zeros have either sign: to Spanner they are equal."""
         columns, parts = self._sources[table].key, self._keys[table][number]
         signed = (
-            -one if isinstance(one, float) and not one and self._random.random() < 0.5 else one
-            for one in parts
+            -part if isinstance(part, float) and not part and self._random.random() < 0.5 else part
+            for part in parts
         )
         return {one.name: one.kind.as_json(part) for one, part in zip(columns, signed, strict=True)}
 
@@ -117,7 +117,7 @@ class AnyTables(SimTables):
         return f'{name}: "{column}" {"added" if column in after else "dropped"}'
 
     def _kinds(self, table: str) -> dict[str, Kind]:
-        return {one.name: one.kind for one in self._sources[table].columns}
+        return {column.name: column.kind for column in self._sources[table].columns}
 
     def _text(self, table: SourceTable, key: tuple[Any, ...]) -> bytes:
         return plain_key_text(

@@ -79,8 +79,8 @@ BROKEN.add(
 def _(self):
     if self._stream is None:
         return None
-    found = [view.slowest() for view in self._slots.values() if view.current is not None]
-    slowest = min((one for one in found if one is not None), default=None)
+    slowest_of_slots = [view.slowest() for view in self._slots.values() if view.current is not None]
+    slowest = min((place for place in slowest_of_slots if place is not None), default=None)
     return None if slowest is None else Watermark(slowest.watermark_us, slowest.token)
 
 
@@ -92,8 +92,8 @@ def _(self, body):
 
 @BROKEN.add("snapshots dropped with what was new in them", "views", (SnapshotQueue, "_keep"))
 def _(self, revisions):
-    self._waiting = [one for one in self._waiting if one.snapshot.revision in revisions]
-    self._entries = sum(len(one.changes) for one in self._waiting)
+    self._waiting = [waiting for waiting in self._waiting if waiting.snapshot.revision in revisions]
+    self._entries = sum(len(waiting.changes) for waiting in self._waiting)
     self._thinned_at = -1 if self.newest is None else self.newest.revision
 
 
@@ -101,7 +101,7 @@ def _(self, revisions):
     "the highest of several announcements kept for all", "watermark", (SlotView, "_join_announced")
 )
 def _(self):
-    last = max(self._announced.items(), key=lambda one: one[1].slowest)
+    last = max(self._announced.items(), key=lambda item: item[1].slowest)
     self._announced = dict([last])
 
 
@@ -315,8 +315,8 @@ def _(self, known, subscription):
         return _topics(self, known, subscription)
     newest = []
     for ids in known:
-        found = self._registry._registry.subjects.get(f"{ids.topic}-value", [])
-        newest.append(replace(ids, value_ids=tuple(sorted({*ids.value_ids, *found}))))
+        versions = self._registry._registry.subjects.get(f"{ids.topic}-value", [])
+        newest.append(replace(ids, value_ids=tuple(sorted({*ids.value_ids, *versions}))))
     return _topics(self, newest, subscription)
 
 
@@ -334,8 +334,8 @@ BROKEN.add(
 )
 def _stated_by_any_operation(operation, user_metadata):
     """Believe metadata that a commit has inherited from its session."""
-    found = json.loads(user_metadata or "null")
-    return found["tidegate"] if isinstance(found, dict) else None
+    statement = json.loads(user_metadata or "null")
+    return statement["tidegate"] if isinstance(statement, dict) else None
 
 
 @BROKEN.add(

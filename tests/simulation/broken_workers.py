@@ -440,7 +440,9 @@ def _(self):
 def _(self, event):
     _obey(self, event)
     bodies = [record.body for record in event.records]
-    named = [one for one in bodies if isinstance(one, WorkerDrain) and one.worker == self._worker]
+    named = [
+        body for body in bodies if isinstance(body, WorkerDrain) and body.worker == self._worker
+    ]
     self.is_drained = self.is_drained or bool(named)
 
 

@@ -96,25 +96,25 @@ class Checkpoint:
     def manifested(self) -> list[Manifested]:
         return [
             Manifested(
-                one.release, one.after_us, one.through_us, one.rows,
+                manifest.release, manifest.after_us, manifest.through_us, manifest.rows,
                 {
                     f"{sink}/{table}": version.version
-                    for table, sinks in one.tables.items()
+                    for table, sinks in manifest.tables.items()
                     for sink, version in sinks.items()
                 },
-                one.gaps,
+                manifest.gaps,
             )
-            for one in self.manifests()
+            for manifest in self.manifests()
         ]  # fmt: skip
 
     def released(self) -> list[Released]:
         return [
             Released(
-                one.release, one.batch, one.after_us, one.through_us,
+                manifest.release, manifest.batch, manifest.after_us, manifest.through_us,
                 tuple(row.order_key for row in rows), tuple(row.ordinal for row in rows),
             )
-            for one in self.manifests()
-            for rows in [sorted(self._changes(one), key=_ordinal)]
+            for manifest in self.manifests()
+            for rows in [sorted(self._changes(manifest), key=_ordinal)]
         ]  # fmt: skip
 
     def captured(self) -> dict[bytes, dict[str, Any]]:
@@ -132,19 +132,19 @@ class Checkpoint:
         stand at a release of which no manifest is kept: nothing says any more when it ended.
         """
         manifests = self.manifests()
-        ends_us = {one.release: one.through_us for one in manifests}
+        ends_us = {manifest.release: manifest.through_us for manifest in manifests}
         return [
             Mirror(
-                ends_us[one.mirror_release],
+                ends_us[manifest.mirror_release],
                 {
                     (topic(table), key): row
-                    for table, sinks in one.tables.items()
+                    for table, sinks in manifest.tables.items()
                     if "mirror" in sinks
                     for key, row in self.mirror[table].rows_at(sinks["mirror"].version).items()
                 },
             )
-            for one in manifests
-            if one.mirror_release in ends_us
+            for manifest in manifests
+            if manifest.mirror_release in ends_us
         ]
 
     def mirror_release(self, release: int) -> int | None:

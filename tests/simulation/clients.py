@@ -75,7 +75,7 @@ class NotedPublisher(MemoryPublisher):
     def publish_records(self, effect: do.PublishRecords) -> Any:
         self._carried.covers.add(effect.slot)
         self._carried.with_data.add(effect.slot)
-        self._carried.topics |= {m.topic for one in effect.records for m in one.messages}
+        self._carried.topics |= {m.topic for record in effect.records for m in record.messages}
         return super().publish_records(effect)
 
     def publish_progress(self, effect: do.PublishProgress) -> Any:

@@ -335,8 +335,10 @@ class BrokerStage:
         if found.state not in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY):
             return None
         return {
-            one.group_instance_id: frozenset(p.partition for p in one.assignment.topic_partitions)
-            for one in found.members
+            member.group_instance_id: frozenset(
+                p.partition for p in member.assignment.topic_partitions
+            )
+            for member in found.members
         }
 
     def until(self, condition: Callable[[], bool], *members: BrokerMember) -> None:

@@ -40,19 +40,19 @@ class Turn:
 
 @CASES.append
 def the_initial_query_names_what_is_active_and_ends(stage):
-    found = _children(_whole(stage, ROOT_TOKEN, stage.start_ns))
+    children = _children(_whole(stage, ROOT_TOKEN, stage.start_ns))
 
-    assert {child.token for child in found} == set(stage.live())
-    assert {(child.parents, child.start_ns) for child in found} == {((), stage.start_ns)}
+    assert {child.token for child in children} == set(stage.live())
+    assert {(child.parents, child.start_ns) for child in children} == {((), stage.start_ns)}
 
 
 @CASES.append
 def the_initial_query_of_a_later_time_names_the_children(stage):
     turn = stage.split()
-    found = _children(_whole(stage, ROOT_TOKEN, turn.at_ns))
+    children = _children(_whole(stage, ROOT_TOKEN, turn.at_ns))
 
-    assert {child.token for child in found} == set(stage.live())
-    assert {(child.parents, child.start_ns) for child in found} == {((), turn.at_ns)}
+    assert {child.token for child in children} == set(stage.live())
+    assert {(child.parents, child.start_ns) for child in children} == {((), turn.at_ns)}
 
 
 @CASES.append

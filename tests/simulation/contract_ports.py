@@ -481,5 +481,5 @@ def _fleet(worker: TestWorker) -> tuple[dict[int, int | None], bool]:
 
 
 def _confirmations(worker: TestWorker, begin: int) -> int:
-    found = [event for event in worker.events[begin:] if isinstance(event, on.FleetRead)]
-    return sum(event.is_current for event in found)
+    events = [event for event in worker.events[begin:] if isinstance(event, on.FleetRead)]
+    return sum(event.is_current for event in events)

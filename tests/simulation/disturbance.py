@@ -77,7 +77,7 @@ class Disturbance:
         if is_in_commit and self.chance(self.profile.replaced_in_commit):
             self._let_run(self._replace())
         elif self.chance(self.profile.stands_still):
-            others = [one for one in self._consumers() if one not in self._running]
+            others = [consumer for consumer in self._consumers() if consumer not in self._running]
             self._let_run(self.random.choice(others) if others else None)
         if self.chance(self.profile.fails):
             message = "the request failed"

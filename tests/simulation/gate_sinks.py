@@ -47,16 +47,16 @@ class _TableSink:
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         commit = Commit(release.query_id, self.name, release.number, release.through_us)
         versions = {}
-        for one in release.tables.values():
-            self._prepare(one, commit)
-        for one in release.tables.values():
-            name = one.schemas.table
+        for table in release.tables.values():
+            self._prepare(table, commit)
+        for table in release.tables.values():
+            name = table.schemas.table
             log = self._log(name)
-            if one.rows and log.written(commit) is None:
-                self._apply(self._tables[name], one, (commit.application, commit.release), commit)
+            if table.rows and log.written(commit) is None:
+                self._apply(self._tables[name], table, (commit.application, commit.release), commit)
                 log.follow()
             version = log.version_at(release.number)
-            versions[name] = TableVersion(f"{self.name}/{name}", version, one.rows)
+            versions[name] = TableVersion(f"{self.name}/{name}", version, table.rows)
         return versions
 
     def _log(self, name: str) -> CommitLog:
@@ -111,14 +111,14 @@ class MirrorModel(_TableSink):
 
     def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
         tables = {topic: self._changes(one, merge) for topic, one in merge.tables.items()}
-        rows = sum(one.rows for one in tables.values())
+        rows = sum(table.rows for table in tables.values())
         bounds = (merge.through_us, merge.through_us)
         return self.write(
             Release(merge.through, *bounds, merge.query_id, merge.batch, rows, tables)
         )
 
     def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
-        found = {one.table: self._log(one.table).find_version(release) for one in tables}
+        found = {table.table: self._log(table.table).find_version(release) for table in tables}
         return {
             table: TableVersion(f"{self.name}/{table}", version)
             for table, version in found.items()

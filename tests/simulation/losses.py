@@ -88,7 +88,7 @@ class Losses:
             bool(self.vanished)
             and self._names_all
             and not history.late
-            and any(ends_us.get(one, through_us + 1) <= through_us for one in self.origins)
+            and any(ends_us.get(origin, through_us + 1) <= through_us for origin in self.origins)
         )
 
     @property

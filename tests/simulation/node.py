@@ -289,7 +289,7 @@ class Node:
         )
         self.membership = WorkerMembership(
             world, self.process, worker=name, client_id=client_id, topic=world.names.progress,
-            data_topics=[one.topic for one in self.identity.topics], listener=self.loop,
+            data_topics=[topic.topic for topic in self.identity.topics], listener=self.loop,
             describe_every_us=DESCRIBE_EVERY_US,
         )  # fmt: skip
         self.loop.attach(self.membership)

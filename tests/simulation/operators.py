@@ -125,13 +125,13 @@ def expired_tokens(world) -> list[TokenSnapshot]:
     if started is None:
         return []
     view = _view(world, started.epoch)
-    found = [
-        one
+    tokens = [
+        token
         for slot in view.slots
-        for one in (slot.tokens or {}).values()
-        if is_expired(one.stopped)
+        for token in (slot.tokens or {}).values()
+        if is_expired(token.stopped)
     ]
-    return sorted(found, key=lambda one: (one.watermark_us, one.token))
+    return sorted(tokens, key=lambda token: (token.watermark_us, token.token))
 
 
 class _WatchedAcceptor(WatchedCore, GapAcceptingWorker):
@@ -181,11 +181,11 @@ class AcceptGap(Node):
         gaps = [
             _result_of(
                 find_gap(
-                    self._stream, one, margin_us=self._margin_us, end_ns=started.body.end_ns,
+                    self._stream, token, margin_us=self._margin_us, end_ns=started.body.end_ns,
                     accepted_by="sim", now_us=world.now_us,
                 )
             )
-            for one in expired_tokens(world)
+            for token in expired_tokens(world)
         ]  # fmt: skip
         first_us = world.spanner.earliest_us + self._margin_us + 1
         world.history.accepted += [AcceptedGap(gap, first_us) for gap in gaps]

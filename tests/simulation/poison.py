@@ -66,7 +66,9 @@ class Poison:
     def spoiled(self, items: list[Any]) -> list[Any]:
         if not self._kinds:
             return items
-        return [self._spoiled(one) if isinstance(one, DataChangeRecord) else one for one in items]
+        return [
+            self._spoiled(item) if isinstance(item, DataChangeRecord) else item for item in items
+        ]
 
     def corrected(self, record: DataChangeRecord) -> DataChangeRecord:
         """Return a record that was parked as a program reads it for which nothing is poison."""
@@ -78,7 +80,7 @@ class Poison:
         kinds = self._kinds_in(record)
         if not any(kinds):
             return record
-        instants = [one.name for one in record.columns if one.type.code == "TIMESTAMP"]
+        instants = [column.name for column in record.columns if column.type.code == "TIMESTAMP"]
         mods = []
         for mod, kind in zip(record.mods, kinds, strict=True):
             if kind == TOO_FINE and (finer := _finer(mod, instants)) is not None:

@@ -120,7 +120,10 @@ def _run(seed: int, source: str, *, is_growing: bool) -> FileVerdict:
     except Exception as error:  # noqa: BLE001 - a world that cannot go on is a finding
         found = (f"{type(error).__name__}: {error}",)
         return FileVerdict(seed, source, is_growing, found, 0, 0)
-    found = [*judge(world), *(f"not published: {one}" for one in world.model.dead_letters[:3])]
+    found = [
+        *judge(world),
+        *(f"not published: {dead_letter}" for dead_letter in world.model.dead_letters[:3]),
+    ]
     return FileVerdict(seed, source, is_growing, tuple(found), len(world.events), world.deaths)
 
 

@@ -70,7 +70,11 @@ def _accepted(function):
     kinds = {parameter.kind for parameter in parameters}
     if inspect.Parameter.VAR_KEYWORD in kinds or inspect.Parameter.VAR_POSITIONAL in kinds:
         return _Everything()
-    by_name = {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    by_name = {
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
     return by_name | set(range(len(parameters) - len(by_name)))
 
 

@@ -106,17 +106,17 @@ def has_both_forms(world):
                 continue
             header = entry.value.origin
             forms[header or origin_of(world.decode(entry.value).token)].add(bool(header))
-    return any(len(found) > 1 for found in forms.values())
+    return any(len(form) > 1 for form in forms.values())
 
 
 def is_given_up_in_part(history):
     """Whether records of a transaction were published, and others lie in a gap."""
-    found = {True: set(), False: set()}
+    transactions = {True: set(), False: set()}
     given_up = history.given_up
     for change in history.within if given_up else ():
         transaction = change.commit_timestamp_us, change.transaction
-        found[change.order_key in given_up].add(transaction)
-    return bool(found[True] & found[False])
+        transactions[change.order_key in given_up].add(transaction)
+    return bool(transactions[True] & transactions[False])
 
 
 def met_in(world):
@@ -126,14 +126,14 @@ def met_in(world):
     met |= {f"step {what.name}" for _, _, _, kind, what in world.trace if kind == "step"}
     parked = history.parked
     counters = [node.worker.counters.counts for node in world.nodes]
-    announced = [one for one in history.bodies if isinstance(one, PartitionAnnounced)]
-    values = [value for one in history.published for value in (one.columns or {}).values()]
+    announced = [body for body in history.bodies if isinstance(body, PartitionAnnounced)]
+    values = [value for change in history.published for value in (change.columns or {}).values()]
     times = {change.commit_timestamp_us for change in history.committed}
 
     def is_refused(what):
         return any(what in text for text in history.reported_losses)
 
-    found = {
+    met_now = {
         "bounded": history.end_us is not None,
         "merged": any(len(fact.parents) > 1 for fact in history.lineage.values()),
         "finished": history.finishes,
@@ -143,24 +143,26 @@ def met_in(world):
         "rows of a chunk that change later": any(map(later_changes(history), history.published)),
         "equal instants": len(history.committed) > len(times),
         "compacted": world.compacted,
-        "a poison change parked": any(one.reason == "SchemaError" for one in parked),
+        "a poison change parked": any(change.reason == "SchemaError" for change in parked),
         "a change parked for a refused column": any(
-            one.reason == "SchemaError" and one.order_key not in history.poison for one in parked
+            change.reason == "SchemaError" and change.order_key not in history.poison
+            for change in parked
         ),
         "a stream partition in both forms": has_both_forms(world),
         "nanoseconds as text": any(isinstance(v, str) and v.endswith("789Z") for v in values),
         "poison with nanoseconds": TOO_FINE in world.poison.met,
-        "a large change parked": any(one.reason == "MessageTooLarge" for one in parked),
-        "a good change parked": any(one.reason == "KeyParked" for one in parked),
+        "a large change parked": any(change.reason == "MessageTooLarge" for change in parked),
+        "a good change parked": any(change.reason == "KeyParked" for change in parked),
         "a change put back": history.redriven,
         "parked keys of two parents": any(
-            one.parked_keys and len(one.child.parents) > 1 for one in announced
+            announcement.parked_keys and len(announcement.child.parents) > 1
+            for announcement in announced
         ),
-        "a view of the fleet": any(len(one.lowest_us) > 1 for one in history.fleet_sights),
+        "a view of the fleet": any(len(sight.lowest_us) > 1 for sight in history.fleet_sights),
         "queued": history.queued,
         "paused": any(counts["paused"] for counts in counters),
         "turn ended": any(counts["turn_ended"] for counts in counters),
-        "held PositionExpired": any(one.error == "PositionExpired" for one in history.stops),
+        "held PositionExpired": any(stop.error == "PositionExpired" for stop in history.stops),
         "data refused by the reader": history.reported_losses,
         "a damaged segment refused": is_refused("pending segment"),
         "a conflict of copies refused": is_refused("same order key"),
@@ -170,18 +172,18 @@ def met_in(world):
         "a transaction given up in part": is_given_up_in_part(history),
         "data skipped by the reader": history.skipped,
     }
-    return met | {what for what, is_met in found.items() if is_met}
+    return met | {what for what, is_met in met_now.items() if is_met}
 
 
 def later_changes(history):
     newest = {}
-    for one in history.committed:
-        newest[one.topic, one.key] = one.order_key
+    for change in history.committed:
+        newest[change.topic, change.key] = change.order_key
     beside = history.read_beside
 
-    def changes_later(one):
-        data = beside.get(one.topic)
-        return data is not None and one.order_key < newest.get((data, one.key), b"")
+    def changes_later(change):
+        data = beside.get(change.topic)
+        return data is not None and change.order_key < newest.get((data, change.key), b"")
 
     return changes_later
 

@@ -46,9 +46,9 @@ def drawn(seed: int, **other: object) -> AnyTables:
 def test_only_seeds_from_a_number_on_have_such_tables():
     """So that all other seeds stay the runs that they were."""
     drawn_weathers = [Weather.drawn(Random(seed), seed) for seed in (1, ANY_SCHEMA - 1, ANY_SCHEMA)]
-    found = [type(tables_of(one, Random(1), 1)) for one in drawn_weathers]
+    kinds = [type(tables_of(weather, Random(1), 1)) for weather in drawn_weathers]
 
-    assert [one is AnyTables for one in found] == [False, False, True]
+    assert [kind is AnyTables for kind in kinds] == [False, False, True]
 
 
 def test_adjacent_seeds_have_each_type_as_their_first_key_column_and_all_rows_differ():
@@ -72,9 +72,9 @@ def test_a_row_is_named_with_zeros_of_either_sign_and_is_one_row():
                 known = spellings.setdefault(row, set())
                 known |= {repr(tables.key(name, number)) for _ in range(8)}
 
-    signed = [known for known in spellings.values() if len(known) > 1]
+    signed = [forms for forms in spellings.values() if len(forms) > 1]
     assert signed
-    assert all("-0.0" in "".join(known) for known in signed)
+    assert all("-0.0" in "".join(forms) for forms in signed)
 
 
 def test_columns_come_again_in_another_case_except_where_rows_are_read_in_chunks():
@@ -82,13 +82,15 @@ def test_columns_come_again_in_another_case_except_where_rows_are_read_in_chunks
     for chunks in returned:
         for seed in range(ANY_SCHEMA, ANY_SCHEMA + 10):
             tables = drawn(seed, chunks=chunks)
-            name, known = tables.names[0], set()
+            name, seen = tables.names[0], set()
             for _ in range(30):
-                known |= set(tables.columns(name))
+                seen |= set(tables.columns(name))
                 tables._alter_columns(name)
-                new = set(tables.columns(name)) - known
-                returned[chunks] += any(one.swapcase() in known for one in new)
-                assert tables.columns(name) == [one.name for one in tables._sources[name].others]
+                new = set(tables.columns(name)) - seen
+                returned[chunks] += any(column.swapcase() in seen for column in new)
+                assert tables.columns(name) == [
+                    column.name for column in tables._sources[name].others
+                ]
 
     assert returned[False]
     assert not returned[True]
@@ -97,14 +99,14 @@ def test_columns_come_again_in_another_case_except_where_rows_are_read_in_chunks
 @pytest.mark.parametrize("timestamps", TimestampForm)
 def test_what_a_record_holds_and_what_a_reader_gets_have_the_same_columns(timestamps):
     tables = drawn(ANY_SCHEMA + 7, timestamps=timestamps, large_values=1.0)
-    name = max(tables.names, key=lambda one: len(tables.columns(one)))
-    columns = {one: tables.value(name, one) for one in tables.columns(name)}
+    name = max(tables.names, key=lambda table: len(tables.columns(table)))
+    columns = {column: tables.value(name, column) for column in tables.columns(name)}
 
-    assert tables.plain(name, columns).keys() == {one.lower() for one in columns}
-    assert {one.name for one in tables.shown(name, tuple(columns))} == {
-        one.name for one in tables.schema(name).columns
+    assert tables.plain(name, columns).keys() == {column.lower() for column in columns}
+    assert {column.name for column in tables.shown(name, tuple(columns))} == {
+        column.name for column in tables.schema(name).columns
     }
-    nothing = {one: tables.as_json(name, one, None) for one in columns}
+    nothing = {column: tables.as_json(name, column, None) for column in columns}
     assert set(nothing.values()) <= {None}
 
 
@@ -119,7 +121,7 @@ def test_such_worlds_run_beside_a_part_of_the_seeds():
         for seed in (*range(6, 16), ANY_SCHEMA + 7):
             program._run_seed(seed)
 
-    beside = [one - ANY_SCHEMA for one in ran if one >= ANY_SCHEMA]
+    beside = [seed - ANY_SCHEMA for seed in ran if seed >= ANY_SCHEMA]
     assert beside == [7, 14, 7]
 
 
@@ -143,15 +145,19 @@ def test_runs_are_read_to_their_ends_beside_changes():
         )
         met["splits"] += sum(place_of(token) is None for token in finished)
         ((beside, data),) = history.read_beside.items()
-        newest = {one.key: one.order_key for one in history.committed if one.topic == data}
+        newest = {
+            change.key: change.order_key for change in history.committed if change.topic == data
+        }
         met["rows of keys that change later"] += sum(
-            one.order_key < newest.get(one.key, b"")
-            for one in history.published
-            if one.topic == beside
+            change.order_key < newest.get(change.key, b"")
+            for change in history.published
+            if change.topic == beside
         )
         chosen = {token for token in history.lineage if _has_condition(token)}
         met["later chunks of a condition"] += sum(place_of(token).number > 0 for token in chosen)
-        assert all(int(one.key) % 2 == 0 for one in history.committed if one.token in chosen)
+        assert all(
+            int(change.key) % 2 == 0 for change in history.committed if change.token in chosen
+        )
 
     assert all(met.values()), met
 
@@ -159,8 +165,8 @@ def test_runs_are_read_to_their_ends_beside_changes():
 def test_a_part_of_all_seeds_reads_chunks():
     drawn = [Weather.drawn(Random(seed), seed) for seed in range(1, 201)]
 
-    assert 10 <= sum(one.chunks for one in drawn) <= 50
-    assert not any(one.chunks and (one.backfill or one.key_moves) for one in drawn)
+    assert 10 <= sum(weather.chunks for weather in drawn) <= 50
+    assert not any(weather.chunks and (weather.backfill or weather.key_moves) for weather in drawn)
 
 
 def _has_condition(token: str) -> bool:
@@ -169,14 +175,14 @@ def _has_condition(token: str) -> bool:
 
 
 def test_each_tenth_seed_runs_a_world_of_every_source():
-    verdicts = [one for seed in range(20, 31) for one in run_file_worlds(seed)]
+    verdicts = [world for seed in range(20, 31) for world in run_file_worlds(seed)]
 
-    assert [(one.seed, one.source) for one in verdicts] == [
+    assert [(verdict.seed, verdict.source) for verdict in verdicts] == [
         (seed, source) for seed in (20, 30) for source in SOURCES
     ]
-    assert [one.found for one in verdicts if one.found] == []
-    assert {one.is_growing for one in verdicts} == {False, True}
-    assert all(one.events for one in verdicts)
+    assert [verdict.found for verdict in verdicts if verdict.found] == []
+    assert {verdict.is_growing for verdict in verdicts} == {False, True}
+    assert all(verdict.events for verdict in verdicts)
 
 
 def test_what_the_judge_finds_and_a_world_that_cannot_go_on_say_how_to_repeat_them():

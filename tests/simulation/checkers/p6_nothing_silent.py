@@ -178,9 +178,9 @@ def _check_attempts(history: History) -> Iterator[Violation]:
     changes says nothing about it.  A progress record is another one after each commit of its slot.
     """
     records = Counter(
-        (one.process, one.topic, one.record)
-        for one in history.refusals
-        if one.record[1] is not None
+        (refusal.process, refusal.topic, refusal.record)
+        for refusal in history.refusals
+        if refusal.record[1] is not None
     )
     for (process, topic, record), count in records.items():
         if count > ATTEMPTS_MAX:
@@ -328,11 +328,12 @@ def parked_limit(history: History) -> Iterator[Violation]:
             snapshots += body.tokens
         elif isinstance(body, SlotChanges):
             snapshots += body.added
-    for one in snapshots:
-        own = set(one.parked_keys) - inherited[one.token]
-        if own and len(one.parked_keys) > limit:
-            text = f"has {len(one.parked_keys)} parked keys, {len(own)} of its own; {limit} may be"
-            yield Violation(text, one.token)
+    for snapshot in snapshots:
+        own = set(snapshot.parked_keys) - inherited[snapshot.token]
+        if own and len(snapshot.parked_keys) > limit:
+            parked = len(snapshot.parked_keys)
+            text = f"has {parked} parked keys, {len(own)} of its own; {limit} may be"
+            yield Violation(text, snapshot.token)
     poison = history.all_poison if history.full else set()
     for full in history.full:
         yield from _check_full(history, full, poison, limit)

@@ -206,7 +206,7 @@ class _Slot:
     def _lowest(self) -> int:
         if self._chain is None or self._version == 1:
             return _NOTHING_MOVES
-        movable = [one.watermark_us for one in self._chain.tokens.values() if _can_move(one)]
+        movable = [token.watermark_us for token in self._chain.tokens.values() if _can_move(token)]
         waiting = [
             start_us - 1 for _, _, start_us in self._announced.values() if start_us < _NOTHING_MOVES
         ]

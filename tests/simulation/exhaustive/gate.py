@@ -204,7 +204,7 @@ class Gates:
         return len(self._known)
 
     def _unhealed(self, number: int) -> dict[str, list[Violation]]:
-        reached_us = max((one.watermark_us for one in self._known[number].claims), default=-1)
+        reached_us = max((claim.watermark_us for claim in self._known[number].claims), default=-1)
         if reached_us >= self._script.horizon_us:
             return {}
         text = f"at the end the watermark is {self._script.horizon_us - reached_us} µs behind"

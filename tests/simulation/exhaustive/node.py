@@ -120,7 +120,9 @@ class Node:
 
     def has_recovered(self) -> bool:
         """Tell the core of a recovery that started, before anything that is read from there."""
-        started = (one for one in self.outcomes if isinstance(one, on.SlotRecoveryStarted))
+        started = (
+            outcome for outcome in self.outcomes if isinstance(outcome, on.SlotRecoveryStarted)
+        )
         event = next(started, None)
         if event is None:
             return False

@@ -60,7 +60,7 @@ def copied(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _copied_tuple(value: tuple[Any, ...], memo: dict[int, Any]) -> Any:
-    parts = [copied(one, memo) for one in value]
+    parts = [copied(element, memo) for element in value]
     for before, after in zip(value, parts, strict=True):
         if before is not after:
             return tuple(parts)
@@ -69,7 +69,7 @@ def _copied_tuple(value: tuple[Any, ...], memo: dict[int, Any]) -> Any:
 
 def _copied_list(value: Any, memo: dict[int, Any]) -> Any:
     fresh = memo[id(value)] = type(value)()
-    fresh.extend([copied(one, memo) for one in value])
+    fresh.extend([copied(element, memo) for element in value])
     return fresh
 
 
@@ -79,8 +79,8 @@ def _copied_set(value: set[Any], memo: dict[int, Any]) -> Any:
 
 def _copied_dict(value: dict[Any, Any], memo: dict[int, Any]) -> Any:
     fresh = memo[id(value)] = type(value)()
-    for key, one in value.items():
-        fresh[copied(key, memo)] = copied(one, memo)
+    for key, member in value.items():
+        fresh[copied(key, memo)] = copied(member, memo)
     return fresh
 
 
@@ -93,7 +93,7 @@ def _copied_log(log: Log, memo: dict[int, Any]) -> Log:
     fresh = memo[id(log)] = Log(log.place)
     fresh.begin, fresh.end = log.begin, log.end
     fresh.entries = [copied(e, memo) if e.transaction in log.open else e for e in log.entries]
-    fresh.open = {copied(one, memo): offset for one, offset in log.open.items()}
+    fresh.open = {copied(producer, memo): offset for producer, offset in log.open.items()}
     return fresh
 
 
@@ -109,8 +109,8 @@ def _copier_of(kind: type) -> _Copier:
             setattr(fresh, name, copied(getattr(value, name), memo))
         if hasattr(value, "__dict__"):
             held = fresh.__dict__
-            for name, one in value.__dict__.items():
-                held[name] = copied(one, memo)
+            for name, attribute in value.__dict__.items():
+                held[name] = copied(attribute, memo)
         return fresh
 
     return copy
@@ -120,8 +120,8 @@ def _copier_of(kind: type) -> _Copier:
 def _slots(kind: type) -> tuple[str, ...]:
     return tuple(
         name
-        for one in kind.__mro__
-        for name in getattr(one, "__slots__", ())
+        for base in kind.__mro__
+        for name in getattr(base, "__slots__", ())
         if name not in ("__dict__", "__weakref__")
     )
 
@@ -152,10 +152,10 @@ class Names:
 
     def of_record(self, record: Any) -> int:
         """Return the number of something immutable, which copies of a world share."""
-        known = self._known.get(id(record))
-        if known is None:
-            known = self._known[id(record)] = record, self.of(_plain(record))
-        return known[1]
+        numbered = self._known.get(id(record))
+        if numbered is None:
+            numbered = self._known[id(record)] = record, self.of(_plain(record))
+        return numbered[1]
 
     def of_object(self, value: Any) -> int:
         return self.of(self._frozen(value))
@@ -165,10 +165,10 @@ class Names:
         if kind in (int, str, bytes, bool, type(None), frozenset, float):
             return value
         if kind in (list, tuple, deque):
-            return (kind.__name__, *(self._frozen(one) for one in value))
+            return (kind.__name__, *(self._frozen(element) for element in value))
         if issubclass(kind, dict):
             # The order of a dictionary decides the order of effects: it belongs to the content.
-            return tuple((self._frozen(key), self._frozen(one)) for key, one in value.items())
+            return tuple((self._frozen(key), self._frozen(member)) for key, member in value.items())
         if kind is set:
             return frozenset(value)
         if isinstance(value, Enum):
@@ -182,7 +182,7 @@ class Names:
             kind.__name__,
             # Depends on the identity of two positions, which may be equal all the same.
             value.has_news if isinstance(value, StreamPartition) else None,
-            *(self._frozen(one) for name, one in held.items() if name not in left_out),
+            *(self._frozen(attribute) for name, attribute in held.items() if name not in left_out),
         )
 
 
@@ -192,9 +192,9 @@ def _plain(record: Any) -> Hashable:
         names = record.__dataclass_fields__
         return (type(record).__name__, *(_plain(getattr(record, name)) for name in names))
     if isinstance(record, tuple | list):
-        return tuple(_plain(one) for one in record)
+        return tuple(_plain(element) for element in record)
     if isinstance(record, dict):
-        return frozenset((key, _plain(one)) for key, one in record.items())
+        return frozenset((key, _plain(member)) for key, member in record.items())
     if isinstance(record, BaseException):
         return (type(record).__name__, str(record))
     hash(record)

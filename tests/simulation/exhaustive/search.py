@@ -68,32 +68,36 @@ class Fleet:
         ground, *actors = state
         if ground not in self._anywhere:
             self._anywhere[ground] = self._stage(state, ()).enabled_anywhere()
-        found = list(self._anywhere[ground])
+        actions = list(self._anywhere[ground])
         for which in range(len(actors)):
-            found += self._enabled_of(state, which)[0]
-        return found
+            actions += self._enabled_of(state, which)[0]
+        return actions
 
     def alone(self, state: State, which: int) -> list[Action]:
         return list(self._enabled_of(state, which)[0])
 
     def faults(self, state: State) -> list[Action]:
-        return [one for which in range(len(state) - 1) for one in self._enabled_of(state, which)[1]]
+        return [
+            action
+            for which in range(len(state) - 1)
+            for action in self._enabled_of(state, which)[1]
+        ]
 
     def _enabled_of(self, state: State, which: int) -> tuple[list[Action], list[Action]]:
         place = state[0], state[which + 1]
-        known = self._enabled.get(place)
-        if known is None:
+        enabled = self._enabled.get(place)
+        if enabled is None:
             actor = self._actors[state[which + 1]]
             stage = Stage(self.script, self._grounds[state[0]], {actor.name: actor})
-            known = stage.enabled(actor), stage.faults(actor)
+            enabled = stage.enabled(actor), stage.faults(actor)
             actor.detach()
             begin = ("begin", actor.name)
-            if begin in known[0]:
-                after, found = self.step(state, begin)
-                if after == state and not found:
-                    known[0].remove(begin)
-            self._enabled[place] = known
-        return known
+            if begin in enabled[0]:
+                after, violations = self.step(state, begin)
+                if after == state and not violations:
+                    enabled[0].remove(begin)
+            self._enabled[place] = enabled
+        return enabled
 
     def step(self, state: State, action: Action) -> tuple[State, Found]:
         """Return the state after an action, and what it did that must not be."""
@@ -135,15 +139,15 @@ class Fleet:
         notes = stage.notes
         notes.finishes = [Finish(0, "", token) for token in stage.ground.finished()]
         stage.do(action)
-        found: Found = {}
+        violations: Found = {}
         if notes.queries or notes.fenced or notes.broken:
-            found = checked(stage.history(), _STEP_CHECKERS)
+            violations = checked(stage.history(), _STEP_CHECKERS)
         ground = self._ground(stage.ground)
         actors = tuple((w, self._actor(stage.actors[WORKERS[w]])) for w in touched)
         is_narrow = (
             action[0] in ("read", "begin", "poll") and ground == state[0] and not notes.queries
         )
-        return _Step(-1 if is_narrow else ground, actors, found), is_narrow
+        return _Step(-1 if is_narrow else ground, actors, violations), is_narrow
 
     def _stage(self, state: State, touched: tuple[int, ...]) -> Stage:
         """Set copies of the parts up, ready for an action."""
@@ -167,8 +171,8 @@ class Fleet:
 
 
 def checked(history: History, checkers: tuple[str, ...]) -> Found:
-    found = {name: list(CHECKERS[name](history)) for name in checkers}
-    return {name: list_ for name, list_ in found.items() if list_}
+    violations = {name: list(CHECKERS[name](history)) for name in checkers}
+    return {name: list_ for name, list_ in violations.items() if list_}
 
 
 STATES_MAX = 2_000_000  # a scenario that is not small, or actions that undo each other without end
@@ -248,15 +252,15 @@ class _Search:
                 stack.pop()
                 continue
             action = actions.pop()
-            after, found = fleet.step(state, action)
+            after, violations = fleet.step(state, action)
             place = after, self._whose_turn(after, action)
             outcome.steps += 1
-            if found:
-                self._report(found, number, action)
-            known = self._numbers.get(place)
-            if known is not None:
+            if violations:
+                self._report(violations, number, action)
+            earlier = self._numbers.get(place)
+            if earlier is not None:
                 outcome.merged += 1
-                self._following[number].append(known)
+                self._following[number].append(earlier)
                 continue
             entered = self._entered(place, (number, action))
             self._following[number].append(entered[0])
@@ -291,24 +295,24 @@ class _Search:
         return number, [*self._fleet.faults(state), *actions]
 
     def _picture(self, ground: int) -> int:
-        known = self._picture_of.get(ground)
-        if known is None:
+        number = self._picture_of.get(ground)
+        if number is None:
             shown = Picture(self._fleet.ground(ground).shown())
             key = shown.key(self._fleet.names)
-            known = self._picture_numbers.setdefault(key, len(self._pictures))
-            if known == len(self._pictures):
+            number = self._picture_numbers.setdefault(key, len(self._pictures))
+            if number == len(self._pictures):
                 self._pictures.append(shown)
-            self._picture_of[ground] = known
-        return known
+            self._picture_of[ground] = number
+        return number
 
-    def _report(self, found: Found, number: int, action: Action | None) -> None:
-        if not found or self.outcome.found:
+    def _report(self, violations: Found, number: int, action: Action | None) -> None:
+        if not violations or self.outcome.found:
             return
         trace = [] if action is None else [action]
         while number > 0:
             number, done = self._came[number]
             trace.append(done)
-        self.outcome.found, self.outcome.trace = found, tuple(reversed(trace))
+        self.outcome.found, self.outcome.trace = violations, tuple(reversed(trace))
 
     def _count_ways(self) -> None:
         """Count the ways from the beginning to an end; no way comes back to where it was."""
@@ -317,7 +321,7 @@ class _Search:
         stack = [0]
         while stack:
             number = stack[-1]
-            missing = [one for one in self._following[number] if one not in ways]
+            missing = [way for way in self._following[number] if way not in ways]
             if missing:
                 under_way.add(number)
                 if under_way & set(missing):
@@ -336,13 +340,15 @@ class _Search:
         for number, others in enumerate(self._following):
             picture = self._shown_by[number]
             following[picture].update(
-                self._shown_by[one] for one in others if self._shown_by[one] != picture
+                self._shown_by[place] for place in others if self._shown_by[place] != picture
             )
         gates = Gates(self.script)
         ends = {self._shown_by[number]: number for number in self._ends}
-        for picture, found in gates.search(self._pictures, following, ends, self.scenario.batches):
+        for picture, violations in gates.search(
+            self._pictures, following, ends, self.scenario.batches
+        ):
             number = ends.get(picture, self._shown_by.index(picture))
-            self._report(found, number, None)
+            self._report(violations, number, None)
             break
         self.outcome.batches = gates.batches
 

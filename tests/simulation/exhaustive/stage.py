@@ -236,7 +236,9 @@ class Stage:
         order = ("serve", "seek", "poll", "read", "close", "mark", "begin")
         while any(n.worker.epoch is None or n.worker.transaction for n in self._living):
             actions = [one for actor in self.actors.values() for one in self.enabled(actor)]
-            actions = [one for one in actions if one[0] != "read" or one[2] == ROOT_TOKEN]
+            actions = [
+                action for action in actions if action[0] != "read" or action[2] == ROOT_TOKEN
+            ]
             self.do(min(actions + self.enabled_anywhere(), key=lambda one: order.index(one[0])))
 
     # ------------------------------------------------------------ what a node asks its world
