@@ -36,7 +36,7 @@ _REMEDIES = {
     "TopicRefused": "Let Kafka create the table's topic, as the error says, and redrive",
 }
 _REMEDIES_OF_FILES = {kind.__name__: kind.fix for kind in DatastreamError.__subclasses__()}
-_OF_FILE = "Remove the cause and backfill the object in Datastream: redrive puts back no event"
+_FILE_REMEDY = "Remove the cause and backfill the object in Datastream: redrive puts back no event"
 _UNKNOWN = "Look the error up in docs/reference/errors.md"
 
 
@@ -147,7 +147,7 @@ def _listed(group: DeadLetterGroup, *, table: str) -> ListedGroup:
         topic_partition=group.topic_partition,
         offset=group.offset,
         # Redrive does not put an event of a file back, whatever the reason.
-        remedy=_REMEDIES_OF_FILES.get(group.reason, _OF_FILE)
+        remedy=_REMEDIES_OF_FILES.get(group.reason, _FILE_REMEDY)
         if group.is_file
         else _REMEDIES.get(group.reason, _UNKNOWN),
     )

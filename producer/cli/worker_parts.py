@@ -56,7 +56,7 @@ from tidegate.schemas.tables import TableSchema
 
 _log = structlog.get_logger()
 
-_OF_SETTINGS = (OTHER_TIMESTAMPS_HINT, OTHER_ENVELOPE_HINT, RESERVED_HINT)
+_SETTINGS_HINTS = (OTHER_TIMESTAMPS_HINT, OTHER_ENVELOPE_HINT, RESERVED_HINT)
 """Hints of errors that affect every change of a table, not a row: nothing is parked for them."""
 
 _LISTING_US = 120_000_000
@@ -277,7 +277,7 @@ def registered(
             yield _register(registrar, table, has_begun=has_begun)
         except POISON as error:
             if not has_begun:
-                if not parks or error.hint in _OF_SETTINGS or isinstance(error, SchemaNotKept):
+                if not parks or error.hint in _SETTINGS_HINTS or isinstance(error, SchemaNotKept):
                     raise
                 registrar.register_key(table)
             _log.warning("table not registered", table=table.name, error=str(error))

@@ -83,7 +83,7 @@ def _gtid_of(event: Event) -> str | None:
     return event.metadata.gtid if is_change and isinstance(event.metadata, MySqlMetadata) else None
 
 
-_BY_TIME = (SourceKind.POSTGRESQL, SourceKind.SQL_SERVER, SourceKind.SALESFORCE)
+_TIME_ORDERED = (SourceKind.POSTGRESQL, SourceKind.SQL_SERVER, SourceKind.SALESFORCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _with_key(event: Event, table: str, key: tuple[str, ...]) -> Event:
 
 def _order_key(event: Event, table: str, later: LaterBackfill) -> bytes:
     source = event.read_method.source
-    if source in _BY_TIME and not later.log:
+    if source in _TIME_ORDERED and not later.log:
         return order_after_time(source, later.since_us)
     order_key = order_after_log(source, later.log)
     if order_key is None:
