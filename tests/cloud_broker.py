@@ -140,7 +140,7 @@ class _Connection:
         self._mechanism = body[2 : 2 + size].decode()
         names = ("OAUTHBEARER", "AWS_MSK_IAM")
         known = 0 if self._mechanism in names else 33
-        listed = b"".join(struct.pack(">h", len(one)) + one.encode() for one in names)
+        listed = b"".join(struct.pack(">h", len(name)) + name.encode() for name in names)
         return struct.pack(">hi", known, len(names)) + listed
 
     def _login(self, frame, version):

@@ -107,15 +107,15 @@ def _referrers(target: object, *, but: object) -> list[str]:
     names: list[str] = []
     seen = {id(but), id(names), id(target)}
     while len(names) < REFERRERS_MAX:
-        found = [
+        get_referrers = [
             one
             for one in gc.get_referrers(target)
             if id(one) not in seen and not isinstance(one, types.FrameType | types.ModuleType)
         ]
-        if not found:
+        if not get_referrers:
             break
-        target = found[0]
-        seen |= {id(found), id(target)}
+        target = get_referrers[0]
+        seen |= {id(get_referrers), id(target)}
         is_function = isinstance(target, types.FunctionType | types.MethodType)
         names.append(target.__qualname__ if is_function else type(target).__qualname__)
     return names

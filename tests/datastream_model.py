@@ -109,10 +109,10 @@ class ObjectModel:
         items, until_us = self.query.step()
         token = partition.child.token
         translated = [
-            self.translator.translate(one, token=token)
-            if isinstance(one, DataChangeRecord)
-            else one
-            for one in items
+            self.translator.translate(item, token=token)
+            if isinstance(item, DataChangeRecord)
+            else item
+            for item in items
         ]
         partition.add_items(translated, len(items))
         partition.check_invariants()

@@ -89,7 +89,7 @@ def release_of(number, changes, *, topics=(), query_id="query-1"):
         rows=len(records),
         tables={
             name: SimpleNamespace(
-                rows=sum(one.topic == name for one in records), schemas=topic.topic_schemas()
+                rows=sum(record.topic == name for record in records), schemas=topic.topic_schemas()
             )
             for name, topic in known.items()
         },

@@ -203,7 +203,9 @@ def _falling_times(world):
     Left out is what came in a place that was over: behind it in the order, something was released.
     """
     changes = [one.value for one, _ in world.model.published]
-    changes = [one for one in changes if one.server_transaction_id.startswith(CHANGES_BEGIN_WITH)]
+    changes = [
+        change for change in changes if change.server_transaction_id.startswith(CHANGES_BEGIN_WITH)
+    ]
     changes.sort(key=lambda one: one.server_transaction_id)
     found, least_ns = [], math.inf
     for one in reversed(changes):

@@ -124,7 +124,7 @@ class HandStream:
 
     @property
     def topics(self):
-        return [self.names.progress, *(one.topic for one in self.tables.values())]
+        return [self.names.progress, *(table.topic for table in self.tables.values())]
 
     def create(self, bootstrap_servers):
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})

@@ -252,12 +252,12 @@ def report(results: Sequence[Result]) -> int:
 
     A log is often kept by its end only, so the failures are repeated there.
     """
-    slowest = sorted((one for result in results for one in result.tests), reverse=True)[:_SLOWEST]
+    slowest = sorted((test for result in results for test in result.tests), reverse=True)[:_SLOWEST]
     if slowest:
         print(f"\nthe {len(slowest)} slowest tests")
         for seconds, name in slowest:
             print(f"{seconds:>8.1f} s  {name}")
-    failures = [one for result in results for one in result.failures]
+    failures = [failure for result in results for failure in result.failures]
     if failures:
         print(f"\nfailed: {len(failures)}")
     for name, text in failures[:_FAILURES_SHOWN]:
@@ -287,9 +287,9 @@ def append_timings(path: Path, title: str, results: Iterable[Result]) -> None:
         "| step | passed | failed | skipped | seconds | CPU seconds |",
         "| --- | --- | --- | --- | --- | --- |",
         *(
-            f"| {one.step} | {one.passed} | {one.failed} | {one.skipped} "
-            f"| {one.seconds:.0f} | {one.cpu_seconds:.0f} |"
-            for one in results
+            f"| {result.step} | {result.passed} | {result.failed} | {result.skipped} "
+            f"| {result.seconds:.0f} | {result.cpu_seconds:.0f} |"
+            for result in results
         ),
     ]
     with path.open("a") as file:

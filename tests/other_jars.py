@@ -42,7 +42,7 @@ def _module(coordinates: tuple[str, ...], left_out: tuple[str, ...], archive: st
         '<exclude org="{}" module="{}"/>'.format(*module.split(":")) for module in left_out
     )
     found = []
-    for group, name, version in (one.split(":") for one in coordinates):
+    for group, name, version in (coordinate.split(":") for coordinate in coordinates):
         artifact = f'<artifact name="{name}" type="{archive}" ext="{archive}" m:classifier="all"/>'
         found.append(
             f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->default"'

@@ -120,7 +120,7 @@ class Stamps:
                     named |= {alias.name for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module is not None:
                     # A name may be a module of the package, or something in it.
-                    named |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+                    named |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
                 elif isinstance(node, ast.Constant) and node.value in self._files:
                     files.add(node.value)
             self._imports[path] = files.union(*(self._modules(name) for name in named))

@@ -244,7 +244,7 @@ class _Writer:
     ) -> dict[str, Any]:
         row = {one.name: part for one, part in zip(table.key, key, strict=True)} | values
         text = self.world.has_text_times
-        kinds = {one.name: one.kind for one in table.columns}
+        kinds = {column.name: column.kind for column in table.columns}
         return {
             name.lower(): kinds[name].plain(value, text_times=text) for name, value in row.items()
         }
@@ -252,7 +252,7 @@ class _Writer:
 
 def _mod(table: SourceTable, key: tuple[Any, ...], new: dict[str, Any], old: dict[str, Any]) -> Mod:
     """Return a mod as the decoder has it: what the JSON in the record holds."""
-    kinds = {one.name: one.kind for one in table.columns}
+    kinds = {column.name: column.kind for column in table.columns}
     row = {one.name: part for one, part in zip(table.key, key, strict=True)}
     sides = (
         {name: kinds[name].as_json(value) for name, value in one.items()} for one in (row, new, old)

@@ -31,7 +31,7 @@ def differences(world: World) -> list[str]:
     stages = publish(world, registry)
     reader = _Reader(registry)
     found = [line for stage in stages for line in _of_stage(stage, reader)]
-    return found + list(_of_keys([one for stage in stages for one in stage.changes]))
+    return found + list(_of_keys([change for stage in stages for change in stage.changes]))
 
 
 class _Reader:
@@ -106,10 +106,10 @@ def _of_keys(changes: list[Published]) -> Iterator[str]:
     """Compare bytes of keys with rows: or changes of one row would be in different partitions."""
     rows: dict[Any, bytes] = {}
     keys: dict[Any, Any] = {}
-    for one in changes:
-        row = one.committed.table, one.committed.key
-        key = one.message.topic, one.message.key
-        if rows.setdefault(row, one.message.key) != one.message.key:
+    for change in changes:
+        row = change.committed.table, change.committed.key
+        key = change.message.topic, change.message.key
+        if rows.setdefault(row, change.message.key) != change.message.key:
             yield f"{row!r:.200}: a row with two keys"
         if keys.setdefault(key, row) != row:
             yield f"{row!r:.200} and {keys[key]!r:.200}: two rows with one key"

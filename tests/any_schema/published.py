@@ -87,6 +87,6 @@ def _schemas(registry: InMemorySchemaRegistry, table: str) -> TopicSchemas:
     return TopicSchemas(
         table,
         keys[-1].schema,
-        reader_schema([one.schema for one in values]),
-        {one.schema_id: one.schema for one in (*keys, *values)},
+        reader_schema([value.schema for value in values]),
+        {key.schema_id: key.schema for key in (*keys, *values)},
     )

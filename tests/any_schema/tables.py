@@ -87,8 +87,8 @@ class SourceTable:
     def schema(self) -> TableSchema:
         """Return what the catalogue reads from INFORMATION_SCHEMA."""
         columns = [
-            Column(one.name, self._type(one.kind), one.ordinal, one.key_position)
-            for one in self.columns
+            Column(column.name, self._type(column.kind), column.ordinal, column.key_position)
+            for column in self.columns
         ]
         return TableSchema(self.name, tuple(columns))
 
@@ -96,13 +96,13 @@ class SourceTable:
         """Return the columns of a record that shows these and the key."""
         return tuple(
             RecordColumn(
-                one.name,
-                ColumnType.from_type_json(one.kind.type_json),
-                one.key_position is not None,
-                one.ordinal,
+                column.name,
+                ColumnType.from_type_json(column.kind.type_json),
+                column.key_position is not None,
+                column.ordinal,
             )
-            for one in self.columns
-            if one.key_position or one.name in names
+            for column in self.columns
+            if column.key_position or column.name in names
         )
 
     def alter(self, rng: random.Random, *, returns: bool = True) -> None:
@@ -116,7 +116,7 @@ class SourceTable:
             self.columns.remove(gone)
             self.dropped[gone.name] = gone.kind
             return
-        ordinal = 1 + max(one.ordinal for one in self.columns)
+        ordinal = 1 + max(column.ordinal for column in self.columns)
         if returns and self.dropped and rng.random() < 0.3:
             name = rng.choice(sorted(self.dropped))
             kind = self.dropped.pop(name)
@@ -124,7 +124,7 @@ class SourceTable:
             name = name.swapcase() if rng.random() < 0.5 else name
             self.columns.append(SourceColumn(name, kind, ordinal))
             return
-        (name,) = _names(rng, 1, taken=(*(one.name for one in self.columns), *self.dropped))
+        (name,) = _names(rng, 1, taken=(*(column.name for column in self.columns), *self.dropped))
         self.columns.append(SourceColumn(name, rng.choice(KINDS_OF[self.dialect]), ordinal))
 
     def _type(self, kind: Kind) -> ColumnType:

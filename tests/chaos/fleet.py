@@ -271,4 +271,4 @@ class Fleet:
     @property
     def tracebacks(self) -> int:
         """Python tracebacks in all logs together."""
-        return sum(tracebacks_in(one.log, until=one.stopped_at) for one in self.members)
+        return sum(tracebacks_in(member.log, until=member.stopped_at) for member in self.members)

@@ -28,8 +28,8 @@ class Lineage:
 
     def begin(self) -> None:
         """Learn of those that the stream began with."""
-        for one in self.control.stream_partitions():
-            self.born[one["token"]] = one
+        for stream_partition in self.control.stream_partitions():
+            self.born[stream_partition["token"]] = stream_partition
 
     def partitions(self, start_us: int) -> StreamPartitions:
         """Return all stream partitions, for the judge; none is read before `start_us`."""

@@ -81,7 +81,7 @@ class Report:
         versions = Counter(one.heartbeat_version for one in published.progress)
         self.counts |= {
             "transactions": len(transactions),
-            "changes_committed": sum(len(one.changes) for one in transactions),
+            "changes_committed": sum(len(transaction.changes) for transaction in transactions),
             "progress_records": len(published.progress),
             **{f"heartbeats_of_version_{version}": versions[version] for version in (1, 2)},
             "stream_partitions": len(lineage.born),

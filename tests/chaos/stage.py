@@ -63,7 +63,7 @@ class Stage:
         began_s = self.view.seconds
         with ThreadPoolExecutor(len(lanes) + len(beside), thread_name_prefix="chaos") as pool:
             others = [pool.submit(one) for one in beside]
-            running = [pool.submit(one) for one in lanes]
+            running = [pool.submit(lane) for lane in lanes]
             late_s = began_s + seconds + _LATENESS_S
             try:
                 self.wait(

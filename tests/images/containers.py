@@ -163,8 +163,11 @@ def until(condition: Any, containers: Sequence[Container], *, patience_s: float,
     """Wait for a condition; fail with the logs at the end of the patience, or of a container."""
     give_up_at = time.monotonic() + patience_s
     while not condition():
-        ended = [one.spec.name for one in containers if not one.is_running]
+        ended = [container.spec.name for container in containers if not container.is_running]
         if ended or time.monotonic() > give_up_at:
-            logs = "\n".join(f"--- {one.log}\n{one.log.read_text()[-3000:]}" for one in containers)
+            logs = "\n".join(
+                f"--- {container.log}\n{container.log.read_text()[-3000:]}"
+                for container in containers
+            )
             raise AssertionError(f"waited for {what}; ended: {ended}\n{logs}")
         time.sleep(0.3)

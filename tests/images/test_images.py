@@ -82,10 +82,10 @@ def test_an_image_has_neither_build_tools_nor_the_builds_secret(store, image):
         assert names & {"gcc", "cc1", "ld", "make", "javac"} == set()
         assert [path for path in own.rglob("*") if path.name in {"pip", "hatchling"}] == []
         assert not (root / "root" / ".cache").exists()
-        found = subprocess.run(
+        result = subprocess.run(
             ["grep", "-rlF", SECRET, str(root)], capture_output=True, text=True, check=False
         )
-        assert found.stdout == ""
+        assert result.stdout == ""
     assert SECRET not in store.history(image)
 
 
@@ -200,7 +200,9 @@ class Project:
 
     def published(self):
         """Return how many changes a reader of the topic finds; none twice."""
-        worker = next(one for one in self.containers if one.spec.name.startswith("worker"))
+        worker = next(
+            container for container in self.containers if container.spec.name.startswith("worker")
+        )
         servers = worker.spec.environ["TIDEGATE_PRODUCER_BOOTSTRAP_SERVERS"]
         read = worker.run("python", "-c", READ_TOPIC, servers, "orders.Orders")
         assert read.returncode == 0, read.stderr

@@ -100,14 +100,14 @@ def keyed(rows):
 def folded(changes, at):
     """The rows of the table at a time, as its changes up to then leave them."""
     rows = {}
-    for one in changes:
-        if one["commit_timestamp"] > at:
+    for change in changes:
+        if change["commit_timestamp"] > at:
             continue
-        key = (one["key"]["Region"], one["key"]["Id"])
-        if one["mod_type"] == "DELETE":
+        key = (change["key"]["Region"], change["key"]["Id"])
+        if change["mod_type"] == "DELETE":
             rows.pop(key, None)
         else:
-            rows[key] = [one["new_values"][name] for name in COLUMNS[2:]]
+            rows[key] = [change["new_values"][name] for name in COLUMNS[2:]]
     return rows
 
 

@@ -220,9 +220,9 @@ def test_the_order_header_sorts_like_commit_order(world: World):
         by_header = sorted(messages, key=lambda one: dict(one.headers())["order"])
         assert [message.headers()[0][0] for message in messages] == ["order"] * len(headers)
         assert [place(one.value()) for one in by_header] == sorted(
-            place(one.value()) for one in messages
+            place(message.value()) for message in messages
         )
-        assert {one["mod"] for one in headers} <= {b"I", b"U", b"D"}
+        assert {header["mod"] for header in headers} <= {b"I", b"U", b"D"}
 
 
 def test_the_origin_header_is_sparks_hash_of_the_token(world: World):
@@ -288,7 +288,7 @@ def test_markers_on_kafka_prove_the_changelogs_and_name_what_is_missing(world, s
     at = "topic_partition = {topic_partition} AND offset = {offset}".format(**first)
     assert table.delete(at)["num_deleted_rows"] == 1
     mismatches = audit(spark, reader.programs)["mismatches"]
-    (pair,) = [one for one in mismatches if one["what"] == "stream partition"]
+    (pair,) = [mismatch for mismatch in mismatches if mismatch["what"] == "stream partition"]
     assert (pair["topic"], pair["fault"]) == (world.stack.topic(LEDGER), "changes are missing")
     assert pair["found"]["mods"] == pair["expected"]["mods"] - 1
 
@@ -340,7 +340,7 @@ sinks = [tg.status(one)["sinks"] for one in ("/lake/_checkpoint", "/lake/alone/_
 
 def test_the_printed_program_runs_and_its_output_is_read_and_proved(world, spark, tmp_path, capsys):
     log, stack = world.committed(), world.stack
-    page = next(one for one in blocks("python") if one.page == "docs/library.md")
+    page = next(block for block in blocks("python") if block.page == "docs/library.md")
     program = page.content + AFTER
     for printed, here in (
         ("spark = tg.session()\n", ""),
@@ -452,17 +452,17 @@ def published(stack, topic):
     """Return order key, release and table of every record of the ordered topic."""
     headers = [dict(message.headers()) for message in read_bytes(stack, topic)]
     return [
-        (one[HEADER_ORDER], int(one["release"]), one["topic"].decode().rpartition(".")[2])
-        for one in headers
+        (header[HEADER_ORDER], int(header["release"]), header["topic"].decode().rpartition(".")[2])
+        for header in headers
     ]
 
 
 def events_of(folder):
     """Return the events of an object's files, by path."""
     store, found = LocalStore(), []
-    for one in all_files(store, str(folder)):
-        with store.open(one.path) as stream:
-            found += EventFile(one.path, stream)
+    for file in all_files(store, str(folder)):
+        with store.open(file.path) as stream:
+            found += EventFile(file.path, stream)
     return found
 
 
@@ -471,8 +471,8 @@ def parquet_keys(output):
     manifests = [json.loads(file.read_text()) for file in (output / "_releases").glob("0*.json")]
     folders = [
         sinks["parquet"]["path"]
-        for one in manifests
-        for sinks in one["tables"].values()
+        for manifest in manifests
+        for sinks in manifest["tables"].values()
         if "parquet" in sinks
     ]
     return sorted(

@@ -66,8 +66,8 @@ class _Gateway(BaseHTTPRequestHandler):
             connection = http.client.HTTPConnection(*server.behind, timeout=60)
             kind = self.headers.get("Content-Type") or "application/json"
             connection.request(self.command, self.path, body, {"Content-Type": kind})
-            found = connection.getresponse()
-            status, answer = found.status, found.read()
+            response = connection.getresponse()
+            status, answer = response.status, response.read()
             connection.close()
         else:
             status, answer = 401, b'{"error_code":401,"message":"no"}'
@@ -191,7 +191,7 @@ def test_nothing_is_lost_while_tokens_change(world, tmp_path):
             time.sleep(0.1)
         through_us = commit_time_us(batch.committed)
         pipeline.wait_released(through_us, deadline_s=PATIENCE_S)
-        texts = [one.spec.log.read_text() for one in (*pipeline.workers, pipeline.consumer)]
+        texts = [worker.spec.log.read_text() for worker in (*pipeline.workers, pipeline.consumer)]
     mirror = {row["AccountId"]: row["Balance"] for row in rows_of(made, f"mirror/{ACCOUNTS}")}
     assert mirror.items() >= {f"cloud-{row}": row for row in range(rows)}.items()
     changelog = [row["order_key"] for row in rows_of(made, f"changelog/{ACCOUNTS}")]

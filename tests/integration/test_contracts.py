@@ -492,11 +492,18 @@ class SimulatorStage:
         self._table = spanner.client().instance("test-instance").database(name)
         self._queries = []
         self.start_ns = (
-            max(one["start_timestamp_us"] for one in spanner.stream_partitions(name, "Feed")) * 1000
+            max(
+                stream_partition["start_timestamp_us"]
+                for stream_partition in spanner.stream_partitions(name, "Feed")
+            )
+            * 1000
         )
 
     def live(self):
-        return tuple(one["token"] for one in self._spanner.stream_partitions(self._name, "Feed"))
+        return tuple(
+            stream_partition["token"]
+            for stream_partition in self._spanner.stream_partitions(self._name, "Feed")
+        )
 
     def truth(self):
         times = defaultdict(list)

@@ -106,7 +106,7 @@ class Side:
             self.channels, form_of(described.dialect, described.partition_mode, STREAM)
         )
         parts = simulator.stream_partitions(self.name, STREAM)
-        self.start_ns = max(one["start_timestamp_us"] for one in parts) * 1_000
+        self.start_ns = max(part["start_timestamp_us"] for part in parts) * 1_000
         self.workload: list[DataChangeRecord] = []
         self.kinds: set[type] = set()
 

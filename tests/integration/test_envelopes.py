@@ -123,9 +123,9 @@ class Fleets:
         """Return a fleet's messages with their values."""
         if name not in self._messages:
             count = len(KINDS) + DELETES * (name in HAVE_TOMBSTONES)
-            found = read_bytes(self.stack, self.topic(name), count=count)
-            assert len(found) == count, name
-            self._messages[name] = [(one, self._value(name, one)) for one in found]
+            content = read_bytes(self.stack, self.topic(name), count=count)
+            assert len(content) == count, name
+            self._messages[name] = [(one, self._value(name, one)) for one in content]
         return self._messages[name]
 
     def _value(self, name, message):
@@ -233,7 +233,7 @@ def _as_debezium(kinds):
 
 def test_flat_values_tell_what_is_absent_from_what_is_null(fleets):
     values = fleets.values("flat")
-    rows = [(one["Id"], one["Note"], one["__columns"]) for one in values]
+    rows = [(value["Id"], value["Note"], value["__columns"]) for value in values]
     later = [*ALL, "Place"]
     assert rows == [
         (1, "a", ALL),
@@ -247,10 +247,12 @@ def test_flat_values_tell_what_is_absent_from_what_is_null(fleets):
         (2, None, later),
     ]
     assert (values[2]["Price"], values[6]["Doc"], values[5]["Place"]) == (None, '{"n":[1]}', "here")
-    assert [one["__op"] for one in values] == [kind[0].lower() for kind in _as_debezium(KINDS)]
-    assert [one["__deleted"] for one in values] == [str(kind == "DELETE").lower() for kind in KINDS]
+    assert [value["__op"] for value in values] == [kind[0].lower() for kind in _as_debezium(KINDS)]
+    assert [value["__deleted"] for value in values] == [
+        str(kind == "DELETE").lower() for kind in KINDS
+    ]
     assert values[2]["__transaction_tag"] == "app=reprice"
-    assert {one["__value_capture_type"] for one in values} == {"OLD_AND_NEW_VALUES"}
+    assert {value["__value_capture_type"] for value in values} == {"OLD_AND_NEW_VALUES"}
 
 
 def test_keys_are_json_where_they_are_to_be(fleets):

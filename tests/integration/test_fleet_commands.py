@@ -127,7 +127,7 @@ def test_schemas_are_registered_ahead_of_the_first_worker(shared_stack):
         shown = json.loads(run("schemas", "show", "Seen", "--key")[1])
         assert [field["name"] for field in shown["fields"]] == ["Id"]
         channels = json.loads(run("schemas", "asyncapi")[1])["channels"]
-        found = {one["address"]: one["bindings"]["kafka"] for one in channels.values()}
+        found = {channel["address"]: channel["bindings"]["kafka"] for channel in channels.values()}
         assert {topic: one["partitions"] for topic, one in found.items()} == {
             f"{prefix}.Seen": 6,
             f"{prefix}-progress": 4,

@@ -107,10 +107,10 @@ def test_a_transaction_that_lacks_a_record_stops_the_run_and_is_recorded_on_dema
     assert hand.manifests() == []
 
     hand.releases_all(on_mismatch="record")
-    found = hand.manifests()
-    assert sum(one["rows"] for one in found) == 3
+    manifests = hand.manifests()
+    assert sum(one["rows"] for one in manifests) == 3
     assert len(rows_of(hand.programs, "changelog/accounts")) == 3
-    (manifest,) = [one for one in found if "mismatches" in one]
+    (manifest,) = [one for one in manifests if "mismatches" in one]
     assert manifest["mismatches"] == 1
     (listed,) = manifest["first_mismatches"]
     assert listed["server_transaction_id"] == "x12"

@@ -60,8 +60,8 @@ def test_versions_and_levels_of_a_subject(registry, names):
     second = registry.register(subject, wider)
 
     assert first < second
-    assert [one.schema_id for one in registry.versions(subject)] == [first, second]
-    assert [one.schema for one in registry.versions(subject)] == [RECORD_SCHEMA, wider]
+    assert [version.schema_id for version in registry.versions(subject)] == [first, second]
+    assert [version.schema for version in registry.versions(subject)] == [RECORD_SCHEMA, wider]
     assert registry.schema(second) == wider
     assert registry.register(subject, RECORD_SCHEMA) == first
     assert registry.compatibility(subject) == "BACKWARD"

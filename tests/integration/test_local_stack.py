@@ -72,11 +72,11 @@ def test_broker_and_registry_go_on_after_a_crash(tmp_path):
         stack.registry.stop()
         stack.registry.start()
         publish(stack, topic, b"after")
-        found = read_bytes(stack, topic, count=2)
+        content = read_bytes(stack, topic, count=2)
         again = SchemaRegistryClient({"url": stack.registry_url})
         assert number == again.get_latest_version(subject).schema_id
         del admin
-    assert [message.value() for message in found] == [b"before", b"after"]
+    assert [message.value() for message in content] == [b"before", b"after"]
 
 
 def test_a_parent_that_is_killed_leaves_no_jvm(tmp_path):
@@ -173,9 +173,9 @@ def test_an_archive_of_another_class_path_is_ignored_in_silence(parts, tmp_path:
 def code_cache(*options: str) -> int:
     command = [str(find_java().program), *options, "-XX:+PrintFlagsFinal", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    found = re.search(r"ReservedCodeCacheSize\s*=\s*(\d+)", done.stdout)
-    assert found is not None
-    return int(found[1])
+    match = re.search(r"ReservedCodeCacheSize\s*=\s*(\d+)", done.stdout)
+    assert match is not None
+    return int(match[1])
 
 
 def test_there_is_as_much_room_for_compiled_code_as_with_both_compilers():

@@ -97,8 +97,12 @@ class Gateway(BaseHTTPRequestHandler):
             connection = http.client.HTTPConnection(*self.server.behind, timeout=60)
             kind = self.headers.get("Content-Type") or "application/json"
             connection.request(self.command, self.path, body, {"Content-Type": kind})
-            found = connection.getresponse()
-            status, kind, answer = found.status, found.getheader("Content-Type"), found.read()
+            response = connection.getresponse()
+            status, kind, answer = (
+                response.status,
+                response.getheader("Content-Type"),
+                response.read(),
+            )
             connection.close()
         self.send_response(status)
         self.send_header("Content-Type", kind or "application/json")
@@ -436,7 +440,11 @@ def test_a_permission_that_is_lost_is_named_and_nothing_is_lost(stack, programs,
             assert f"topic='{topic}'" in log
             assert "commit_timestamp_us=" in log
             attempts = [line for line in log.splitlines() if "transaction not committed" in line]
-            refused = [one for one in attempts if '"failure": "TOPIC_AUTHORIZATION_FAILED"' in one]
+            refused = [
+                attempt
+                for attempt in attempts
+                if '"failure": "TOPIC_AUTHORIZATION_FAILED"' in attempt
+            ]
             assert len(refused) <= 3, attempts
             worker.start()
             until(lambda: published() == 2, worker.spec.log.read_text)

@@ -133,7 +133,9 @@ def test_the_notebook_shows_what_was_put_in(shared_stack):
     assert not found["is_active"]
 
     # Lines of Spark's start go to standard error.
-    outputs = [one for cell in cells for one in cell.outputs if one.output_type != "stream"]
+    outputs = [
+        output for cell in cells for output in cell.outputs if output.output_type != "stream"
+    ]
     assert {output.output_type for output in outputs} == {"execute_result"}
     forms = [output.data for output in outputs]
     (picture,) = [data["image/png"] for data in forms if "image/png" in data]

@@ -174,8 +174,8 @@ def test_a_transaction_that_outlives_its_time_out_is_done_again(stage_of):
     waited = []
 
     def slow():
-        for one in whole.source_records():
-            yield one
+        for record in whole.source_records():
+            yield record
             if not waited:
                 waited.append(True)
                 topic.flush()
@@ -196,9 +196,9 @@ def test_a_replaced_run_that_stood_still_in_a_release_is_replaced(stage_of):
     whole = release(0)
 
     def replaced():
-        for one in whole.source_records():
-            yield one
-            if one.ordinal == 1:
+        for record in whole.source_records():
+            yield record
+            if record.ordinal == 1:
                 elder.flush()
                 opened(younger).write(whole)
 

@@ -150,7 +150,9 @@ class Fleet:
             for table in (TABLE, "Others")
             for part in ("key", "value")
         ]
-        return self.stack.topics(), {one: self._registry.versions(one) for one in subjects}
+        return self.stack.topics(), {
+            subject: self._registry.versions(subject) for subject in subjects
+        }
 
     def published(self):
         """Return, for each row, (order key, version, whether it was put back), in log order."""
@@ -188,7 +190,9 @@ class Fleet:
             for number, changes in place.items():
                 assert changes == sorted(changes), "out of order"
                 found[number] += changes
-        return {number: [one[1] for one in sorted(changes)] for number, changes in found.items()}
+        return {
+            number: [change[1] for change in sorted(changes)] for number, changes in found.items()
+        }
 
     def _read(self, topic):
         return read_bytes(self.stack, topic) if topic in self.stack.topics() else []
@@ -357,7 +361,9 @@ def recorded_tables(stack):
     messages = [
         one for one in read_bytes(stack, f"{stack.prefix}-progress") if one.partition() == 0
     ]
-    bodies = [decoder.decode(one.value()).body for one in messages if one.value() is not None]
+    bodies = [
+        decoder.decode(message.value()).body for message in messages if message.value() is not None
+    ]
     return [body.topic for body in bodies if isinstance(body, TableAdded)]
 
 
@@ -368,10 +374,10 @@ def test_a_table_comes_and_goes(bare):
     start, columns = now(), ("Region", "Id", "V")
 
     def rows(pipeline, count):
-        found = read_published(stack, pipeline, stack.topic("Later"), count=count)
+        published = read_published(stack, pipeline, stack.topic("Later"), count=count)
         return sorted(
             (tuple(one.key().items()), one.value()["new_values"]["V"], one.headers()[1][1])
-            for one in found
+            for one in published
         )
 
     first = ((("Id", 1), ("Region", "eu")), "one", b"I")
@@ -381,7 +387,7 @@ def test_a_table_comes_and_goes(bare):
         insert(database, "Later", columns, ("eu", 1, "one"))
         assert rows(pipeline, 1) == [first]
         tables = recorded_tables(stack)
-        assert {one.topic for one in tables} == {stack.topic("Later")}
+        assert {table.topic for table in tables} == {stack.topic("Later")}
         assert len(set(tables)) == 1
     insert(database, "Later", columns, ("us", 2, "two"))
     database.update_ddl(["DROP TABLE Later"]).result(PATIENCE_S)
@@ -414,8 +420,8 @@ def test_a_type_that_is_not_known_concerns_only_its_table(bare, monkeypatch):
     start = now()
 
     def ids(pipeline, count):
-        found = read_published(stack, pipeline, known, count=count)
-        return [one.key()["Id"] for one in found]
+        published = read_published(stack, pipeline, known, count=count)
+        return [one.key()["Id"] for one in published]
 
     with running(programs, 2, start=start) as pipeline:
         insert(database, "Known", ("Id",), (1,))
@@ -491,5 +497,5 @@ def test_a_later_topic_that_grows_stops_every_worker(bare):
         tail = worker.process.log_tail(20)
         # One that meets the table only now compares the topic with what is recorded of it.
         assert grown in tail or f"topic {topic}: recorded is" in tail
-    found = read_bytes(stack, topic)
-    assert table.topic_partitions not in {message.partition() for message in found}
+    content = read_bytes(stack, topic)
+    assert table.topic_partitions not in {message.partition() for message in content}

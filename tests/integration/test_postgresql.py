@@ -140,9 +140,9 @@ def test_nanoseconds_arrive_as_text_in_keys_values_and_arrays(world, spark):
     changes = messages(world, "moments", count=VERSIONS * len(MOMENTS))
     assert sorted(change.key()["at"] for change in changes) == sorted(VERSIONS * MOMENTS)
     for key in MOMENTS:
-        rows = [one.value()["new_values"] for one in changes if one.key()["at"] == key]
+        rows = [change.value()["new_values"] for change in changes if change.key()["at"] == key]
         assert [row["v"] for row in rows] == list(range(VERSIONS))
-        firsts = [one for one in rows if one["last"] is not None]
+        firsts = [row for row in rows if row["last"] is not None]
         assert all((row["last"], row["times"]) == (LAST, TIMES) for row in firsts)
         assert firsts
     release(spark, pipeline, last_us)
@@ -219,11 +219,11 @@ def test_a_plain_reader_tells_what_is_absent_from_what_is_null(shared_stack, dia
                 with database.batch() as batch:
                     change(batch, number)
         topic = shared_stack.topic("Items")
-        found = read_published(shared_stack, pipeline, topic, count=CHANGES * len(PHASES))
-    found.sort(key=lambda message: dict(message.headers())["order"])
-    assert len(found) == CHANGES * len(PHASES)
+        published = read_published(shared_stack, pipeline, topic, count=CHANGES * len(PHASES))
+    published.sort(key=lambda message: dict(message.headers())["order"])
+    assert len(published) == CHANGES * len(PHASES)
     for number, kind in enumerate(PHASES):
-        changes = found[number * CHANGES : (number + 1) * CHANGES]
+        changes = published[number * CHANGES : (number + 1) * CHANGES]
         insert, update, clear, delete = [message.value() for message in changes]
         rows = [
             {"Id": number, "A": 1, "B": "b", "C": None},

@@ -146,9 +146,9 @@ def by_key(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.rule("spanner-vectors")
 def test_the_catalogue_has_hidden_and_filled_columns_and_vectors(table: Any) -> None:
     (found,) = table.description.tables
-    assert {one.name: one.type.text for one in found.columns} == COLUMNS
-    assert [one.name for one in found.key_columns] == ["Id"]
-    assert all(one.is_watched for one in found.columns)
+    assert {column.name: column.type.text for column in found.columns} == COLUMNS
+    assert [column.name for column in found.key_columns] == ["Id"]
+    assert all(column.is_watched for column in found.columns)
     (shown,) = source_tables(table.catalogue.every_table(), set(), [table.description])
     assert [one.name for one in shown.fields] == list(COLUMNS)
 
@@ -158,7 +158,7 @@ def test_the_catalogue_has_hidden_and_filled_columns_and_vectors(table: Any) -> 
 def test_the_stream_has_each_column_of_each_change(table: Any) -> None:
     changes = {"INSERT": [], "UPDATE": []}
     for record in records(table):
-        assert {one.name: one.type.text for one in record.columns} == COLUMNS
+        assert {column.name: column.type.text for column in record.columns} == COLUMNS
         changes[record.mod_type] += map(whole, record.mods)
     assert by_key(changes["INSERT"]) == by_key(table.before)
     assert by_key(changes["UPDATE"]) == by_key(table.after)

@@ -69,10 +69,10 @@ class Cluster:
     def executors(self, worker: psutil.Popen) -> list[psutil.Process]:
         """Return the executors of a worker that run."""
         found = []
-        for one in worker.children(recursive=True):
+        for child in worker.children(recursive=True):
             try:
-                if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline()):
-                    found.append(one)
+                if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                    found.append(child)
             except psutil.Error:  # it has ended
                 continue
         return found
@@ -178,9 +178,10 @@ def tasks_by_executor(folder: Path) -> Counter[str]:
     (log,) = folder.iterdir()
     events = [json.loads(line) for line in log.read_text().splitlines()]
     return Counter(
-        one["Task Info"]["Executor ID"]
-        for one in events
-        if one["Event"] == "SparkListenerTaskEnd" and one["Task End Reason"]["Reason"] == "Success"
+        event["Task Info"]["Executor ID"]
+        for event in events
+        if event["Event"] == "SparkListenerTaskEnd"
+        and event["Task End Reason"]["Reason"] == "Success"
     )
 
 

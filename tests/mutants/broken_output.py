@@ -54,7 +54,7 @@ _BY_KEY = "tests/spark/sinks/merge/test_by_key.py"
 
 
 def _has_by_snapshots(log: Any, commit: Any) -> bool:
-    return any(one.release == commit.release for one in log._ancestors())
+    return any(ancestor.release == commit.release for ancestor in log._ancestors())
 
 
 def _set_properties_first(

@@ -18,7 +18,7 @@ def _same_time(read_ns: int) -> int:
 
 
 def _announce_in_the_end(self: Any, records: Any) -> Any:
-    return [*records, *(one.start for one in self._requests())]
+    return [*records, *(request.start for request in self._requests())]
 
 
 def _give_up(_self: Any, error: Any) -> Any:

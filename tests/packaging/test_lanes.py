@@ -61,7 +61,7 @@ def stamped(tree: Path) -> set[str]:
 
 
 def counts(results: list[lanes.Result]) -> list[tuple[str, int, int, int]]:
-    return [(one.step, one.passed, one.failed, one.skipped) for one in results]
+    return [(result.step, result.passed, result.failed, result.skipped) for result in results]
 
 
 def test_every_step_of_a_lane_runs_and_the_total_is_the_last_line(capsys):
@@ -178,7 +178,7 @@ def test_a_path_among_the_options_narrows_the_steps(asked, expected):
     results = lanes.run_lane("test", [asked], run=runs)
     paths = [[one for one in command if one.startswith("tests")] for command in runs.commands]
 
-    assert dict(zip([one.step for one in results], paths, strict=True)) == expected
+    assert dict(zip([result.step for result in results], paths, strict=True)) == expected
 
 
 def test_timings_are_appended_as_a_table(tmp_path):
@@ -197,7 +197,7 @@ def test_ci_runs_each_step_once_and_all_of_them():
     runs = Runs()
     results = lanes.run_ci([], run=runs)
 
-    names = [one.step for one in results]
+    names = [result.step for result in results]
     checks = [name for group in lanes.CHECKS.values() for name in group]
     steps = {name for lane in ("test", "test-real", "test-simulator") for name in lanes.LANES[lane]}
     assert len(names) == len(set(names))
@@ -211,7 +211,9 @@ def test_properties_try_the_same_examples_in_each_run_of_ci():
     lanes.run_lane("test", [], run=once)
 
     def count(runs: Runs) -> tuple[int, int]:
-        pytests = [one for one in runs.commands if any("junitxml" in word for word in one)]
+        pytests = [
+            command for command in runs.commands if any("junitxml" in word for word in command)
+        ]
         return len(pytests), sum("--hypothesis-profile=ci" in one for one in pytests)
 
     assert count(ci)[0] == count(ci)[1] > len(lanes.LANES["test"])

@@ -197,7 +197,7 @@ class AllSinks(GateWorld):
         }
         tables = [log.parent for log in sorted(output.rglob("_delta_log"))]
         return {
-            "delta": {str(one.relative_to(output)): delta_rows(one) for one in tables},
+            "delta": {str(table.relative_to(output)): delta_rows(table) for table in tables},
             "parquet": parquet_rows(output, manifests),
             "by key": {
                 str(done.parent.relative_to(output)): rows_in(done.parent)
@@ -243,8 +243,8 @@ def parquet_rows(output, manifests):
     """Rows of the folders that manifests name."""
     folders = {
         sinks[name]["path"]
-        for one in manifests.values()
-        for sinks in one["tables"].values()
+        for manifest in manifests.values()
+        for sinks in manifest["tables"].values()
         for name in sinks
         if name.startswith("parquet")  # and only where the release has a change of the table
     }

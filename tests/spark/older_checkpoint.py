@@ -52,7 +52,9 @@ def write_batch(stream: HandStream, batch: int) -> None:
         )
     if batch:
         stream.change(base + 55, key=49 + batch, mod="DELETE")
-        stream.write(*next(one for one in stream.records if one[0] != stream.names.progress))
+        stream.write(
+            *next(record for record in stream.records if record[0] != stream.names.progress)
+        )
     stream.change(base + 145, key=50 + batch, text="waits")
     stream.beat(base + 60)
 

@@ -127,7 +127,7 @@ def test_without_a_kill_every_sink_has_each_change_once(whole):
         place(json.loads(row)) for rows in called["function"].values() for row in rows
     ] == places
     assert in_transactions(delta["transactions"]) == places
-    events = [one for events in content["files"].values() for one in events]
+    events = [event for events in content["files"].values() for event in events]
     assert sorted(event["sort_keys"][1] for event in events) == list(RELEASED_US)
     assert len({event["uuid"] for event in events}) == len(events)
     (records,), releases = content["topic"]

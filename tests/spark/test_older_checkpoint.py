@@ -44,8 +44,8 @@ def folder(tmp_path):
 
 
 def stored(folder, kind):
-    found = (folder / "checkpoint" / "gate" / kind).glob("[0-9]*.json")
-    return {int(file.stem): json.loads(file.read_text()) for file in found}
+    paths = (folder / "checkpoint" / "gate" / kind).glob("[0-9]*.json")
+    return {int(file.stem): json.loads(file.read_text()) for file in paths}
 
 
 def rows(folder, table):
@@ -64,7 +64,7 @@ def texts(found):
 def test_the_archive_is_of_a_run_that_was_killed_between_two_sinks(folder):
     assert FORMAT < min(STATE_FORMAT, PLAN_FORMAT)
     states, plans = stored(folder, "states"), stored(folder, "plans")
-    assert {one["format"] for one in (*states.values(), *plans.values())} == {FORMAT}
+    assert {state["format"] for state in (*states.values(), *plans.values())} == {FORMAT}
     assert (max(states), max(plans)) == (BATCHES - 2, BATCHES - 1)
     last, plan = states[max(states)], plans[max(plans)]
     assert last["segments"]
@@ -118,7 +118,7 @@ def test_this_version_goes_on_from_it_and_a_sink_may_join(spark, folder):
     assert numbers == list(range(len(numbers)))
     files = LocalFolder(folder / "output")
     manifests = [read_manifest(files, number) for number in numbers]
-    assert sum(one.rows for one in manifests) == len(changes)
+    assert sum(manifest.rows for manifest in manifests) == len(changes)
     assert manifests[-1].through_us >= changes[-1]["commit_timestamp"].timestamp() * 1_000_000
 
 

@@ -174,4 +174,6 @@ class _Proxy:
 
 if __name__ == "__main__":
     port, *dialects = sys.argv[1:]
-    _Proxy(int(port), *(importlib.import_module(f"tests.stores.{one}") for one in dialects)).serve()
+    _Proxy(
+        int(port), *(importlib.import_module(f"tests.stores.{dialect}") for dialect in dialects)
+    ).serve()

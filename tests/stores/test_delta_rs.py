@@ -29,7 +29,9 @@ def sinks(spark, output):
 
 def write(kit, sinks, number, part, *, small):
     topic, changes = part
-    release = kit.release(number, [(topic, one) for one in changes], topics=[topic], small=small)
+    release = kit.release(
+        number, [(topic, change) for change in changes], topics=[topic], small=small
+    )
     for sink in sinks:
         sink.write(release)
 
@@ -105,7 +107,9 @@ def test_the_key_of_a_partition_may_be_longer_than_a_folders_name(kit, spark, st
         if number:
             rows[number - 1]["b"] = 9
             changes.append(("UPDATE", {"id": number - 1}, {"b": 9}))
-        write(kit, [sink], number, (topic, [kit.Change(*one) for one in changes]), small=small)
+        write(
+            kit, [sink], number, (topic, [kit.Change(*change) for change in changes]), small=small
+        )
     mirror = spark.read.format("delta").load(f"{output}/mirror/t").orderBy("id")
     assert [row.asDict() for row in mirror.collect()] == [
         {"id": key, **row} for key, row in rows.items()

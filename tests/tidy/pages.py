@@ -107,8 +107,8 @@ def is_missing(named: str) -> bool:
         kind = "class" if part[0].isupper() else "def"
         # A function may be named without its class.
         indent = depth * "    " or ("" if kind == "class" else "(?:    )*")
-        found = re.search(rf"^{indent}{kind} {part}\b", text, re.MULTILINE)
-        if found is None:
+        match = re.search(rf"^{indent}{kind} {part}\b", text, re.MULTILINE)
+        if match is None:
             return True
-        text = re.split(r"^class ", text[found.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+        text = re.split(r"^class ", text[match.end() :], maxsplit=1, flags=re.MULTILINE)[0]
     return False

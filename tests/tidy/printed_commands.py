@@ -43,7 +43,7 @@ class Block:
         """Return the words of each command of a `sh` block, comments left out."""
         joined = self.content.replace("\\\n", " ")
         words = (shlex.split(line, comments=True) for line in joined.splitlines())
-        return [found for found in words if found]
+        return [word for word in words if word]
 
 
 def blocks_in(text: str, *, page: str) -> list[Block]:

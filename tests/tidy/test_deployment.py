@@ -178,13 +178,13 @@ def test_what_the_images_copy_is_not_ignored():
 def test_the_compose_file_names_images_and_settings_and_opens_no_port_to_others():
     jsonschema.validate(COMPOSE, get_builtin_schema("vendor.compose-spec"))
     services = COMPOSE["services"].values()
-    assert {f"tidegate-{image}" for image in IMAGES} <= {one["image"] for one in services}
-    named = {name for one in services for name in one.get("environment", {})}
+    assert {f"tidegate-{image}" for image in IMAGES} <= {service["image"] for service in services}
+    named = {name for service in services for name in service.get("environment", {})}
     found = [re.fullmatch("TIDEGATE_(PRODUCER|CONSUMER)_(.*)", name) for name in named]
     ours = [(one[1], one[2].lower()) for one in found if one]
     assert len(ours) > 10
     assert [one for one in ours if one[1] not in CONFIGS[one[0]].model_fields] == []
-    ports = [port for one in services for port in one.get("ports", ())]
+    ports = [port for service in services for port in service.get("ports", ())]
     assert ports
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 

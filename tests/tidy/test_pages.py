@@ -157,7 +157,7 @@ def test_the_front_page_links_to_each_page_and_that_of_the_api_to_each_name():
     decisions = {*DECISIONS.glob("*.md")} - {DECISIONS / "index.md"}
     pages = {*DOCS.rglob("*.md")} - {DOCS / "index.md"} - decisions
     names = [str(page.relative_to(DOCS)).removesuffix("index.md") for page in sorted(pages)]
-    assert [one for one in names if f"]({one})" not in text] == []
+    assert [name for name in names if f"]({name})" not in text] == []
     named = re.findall(r"^::: tidegate\.(\w+)$", REFERENCE["api.md"], re.MULTILINE)
     assert sorted(named) == sorted({*tidegate.__all__} - {"__version__"})
 
@@ -259,16 +259,18 @@ def test_every_test_that_the_page_on_testing_or_a_mutant_names_exists():
     folders = ("", "tests/simulation", "tests/integration", "tests/chaos/producer")
     files = re.findall(r"`([\w/]+\.(?:py|txt))`", TESTING)
     assert [
-        name for name in files if not any((REPOSITORY / one / name).exists() for one in folders)
+        name
+        for name in files
+        if not any((REPOSITORY / folder / name).exists() for folder in folders)
     ] == []
     pairs = {(mutant.name, test) for mutant in MUTANTS for test in mutant.tests}
     assert sorted(pair for pair in pairs if is_missing(pair[1])) == []
     groups = [*(REPOSITORY / "tests/mutants").glob("broken_*.py")]
     listed = (REPOSITORY / "tests/mutants/mutants.py").read_text()
-    assert [one.stem for one in groups if one.stem not in listed] == []
+    assert [group.stem for group in groups if group.stem not in listed] == []
     groups += (REPOSITORY / "tests/simulation").glob("broken_*.py")
     assert len(groups) > 4
-    assert [one.name for one in groups if not one.read_text().startswith('"""')] == []
+    assert [group.name for group in groups if not group.read_text().startswith('"""')] == []
 
 
 def test_a_test_that_does_not_exist_is_noticed():

@@ -109,8 +109,12 @@ def faults(command: list[str]) -> list[str]:
 
 
 def _dev_faults(arguments: list[str]) -> list[str]:
-    targets = [one for one in arguments if one[0] != "-" and "=" not in one][:1]
-    variables = [one.partition("=")[0] for one in arguments if "=" in one and one[0] != "-"]
+    targets = [argument for argument in arguments if argument[0] != "-" and "=" not in argument][:1]
+    variables = [
+        argument.partition("=")[0]
+        for argument in arguments
+        if "=" in argument and argument[0] != "-"
+    ]
     return [
         *(f"no target {target}" for target in targets if target not in TARGETS),
         *(f"no variable {name}" for name in variables if name not in VARIABLES),
@@ -135,7 +139,7 @@ def _pip_faults(arguments: list[str]) -> list[str]:
 
 
 def _path_faults(arguments: list[str]) -> list[str]:
-    paths = [one.partition("::")[0] for one in arguments if "/" in one]
+    paths = [argument.partition("::")[0] for argument in arguments if "/" in argument]
     return [f"no file {path}" for path in paths if not (REPOSITORY / path).exists()]
 
 
@@ -360,7 +364,10 @@ def test_all_programs_run_in_order(notebook, capsys, tmp_path, monkeypatch):
     *functions, own = names["building"]._own.values()
     for sink in (*sinks, *functions):
         sink._function(create_autospec(DataFrame, instance=True), Release())
-    assert (own.name, [one.name for one in functions]) == ("json-lines", ["feed", "batches"])
+    assert (own.name, [function.name for function in functions]) == (
+        "json-lines",
+        ["feed", "batches"],
+    )
     assert "True" in capsys.readouterr().out
 
 
@@ -395,7 +402,7 @@ def test_the_notebook_is_whole_and_of_the_public_names():
     (path,) = (REPOSITORY / "docs" / "notebooks").glob("*.ipynb")
     stored = nbformat.read(path, as_version=4)
     nbformat.validate(stored)
-    cells = [one for one in stored.cells if one.cell_type == "code"]
+    cells = [cell for cell in stored.cells if cell.cell_type == "code"]
     assert [(cell.execution_count, cell.outputs) for cell in cells] == [(None, [])] * len(cells)
     for folder in (REPOSITORY, Path.home(), Path("/tmp")):
         assert f"{folder}/" not in path.read_text()

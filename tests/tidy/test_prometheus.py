@@ -45,15 +45,15 @@ def page_with_every_series(program):
     """Return the page of a program that has counted, set and measured everything once."""
     make, definitions = PROGRAMS[program]
     metrics = make()
-    for one in definitions:
-        labels = dict.fromkeys(one.labels, "x")
-        match one.kind:
+    for definition in definitions:
+        labels = dict.fromkeys(definition.labels, "x")
+        match definition.kind:
             case "counter":
-                metrics.add(one.name, 3, **labels)
+                metrics.add(definition.name, 3, **labels)
             case "gauge":
-                metrics.set(one.name, 3, **labels)
+                metrics.set(definition.name, 3, **labels)
             case "histogram":
-                metrics.observe(one.name, 3)
+                metrics.observe(definition.name, 3)
     with (
         StatusServer("127.0.0.1", 0, registry=metrics.registry, health=Health()) as server,
         urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer,

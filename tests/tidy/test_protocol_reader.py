@@ -133,7 +133,11 @@ class ReaderOfPage:
         snapshots = [slot.in_effect for slot in self.slots.values()]
         if self.started is None or self.started.end_ns is None or None in snapshots:
             return None
-        marks = [one.watermark_us for one in snapshots if one and one.watermark_us is not None]
+        marks = [
+            snapshot.watermark_us
+            for snapshot in snapshots
+            if snapshot and snapshot.watermark_us is not None
+        ]
         marks += [us for slot in self.slots.values() for _, us in slot.announcements.values()]
         return min(marks, default=self.started.end_ns // 1000)
 

@@ -85,7 +85,7 @@ def test_each_mark_names_a_rule_and_each_rule_has_a_test(generator, marks, pages
     assert generator.faults(every, marks) == []
     assert len(every) > 140
     tests = {test for found in marks.tests.values() for test in found}
-    assert [one for one in sorted(tests) if is_missing(one)] == []
+    assert [test for test in sorted(tests) if is_missing(test)] == []
     # Names begin with the subject of their page.
     subjects = dict(zip(generator.PAGES, ("P", "spanner-", "datastream-", "sink-"), strict=True))
     assert [name for name, page in named.items() if not name.startswith(subjects[page])] == []
@@ -112,13 +112,13 @@ def test_rules_are_those_of_the_front_page_of_the_sinks_and_of_the_read_methods(
 
     table = pages["sinks.md"].partition("## Shared")[0]
     sinks = re.findall(r"^\| `sink-[\w-]+` \| ([^|]+?) \|", table, re.MULTILINE)
-    assert {re.match(r"`?(\w+)", one)[1] for one in sinks} == {*SINKS, "function", "own"}
+    assert {re.match(r"`?(\w+)", sink)[1] for sink in sinks} == {*SINKS, "function", "own"}
     assert len({*sinks}) == len(sinks)
 
     sources = "mysql|oracle|postgres|postgresql|sqlserver|salesforce"
     methods = {*re.findall(rf"`((?:{sources})-[^`]+)`", DATASTREAM)}
     assert len(methods) >= 10
-    assert [one for one in methods if read_method_of(one) is None] == []
+    assert [method for method in methods if read_method_of(method) is None] == []
 
 
 def test_marks_are_those_that_pytest_sees(generator):

@@ -75,7 +75,7 @@ def test_no_registry_address_is_pinned_and_each_requirement_has_a_hash():
         for path in paths
         for address in re.findall(r"https?://[^\s\"'>]+", path.read_text())
     }
-    assert {one for one in addresses if one[1] not in NAMESPACES} == set()
+    assert {address for address in addresses if address[1] not in NAMESPACES} == set()
 
     text = (REPOSITORY / "requirements" / "dev.txt").read_text()
     pins = re.findall(r"^[a-z0-9][\w.-]*(?:\[[^\]]*\])?==\S+.*\\$", text, re.MULTILINE)

@@ -89,11 +89,22 @@ def with_first_rows(
     published: Published,
 ) -> list[LoggedTransaction]:
     """Return the commit log after a time, behind the rows that its tables had then."""
-    before = [one for one in transactions if one.commit_timestamp_us <= first.at_us]
+    before = [
+        transaction
+        for transaction in transactions
+        if transaction.commit_timestamp_us <= first.at_us
+    ]
     source = LoggedSource(before, layout, {})
     places = places_in_topics(first, source, published.topics, published.data)
     rows = first_transactions(first, source, places)
-    return [*rows, *(one for one in transactions if one.commit_timestamp_us > first.at_us)]
+    return [
+        *rows,
+        *(
+            transaction
+            for transaction in transactions
+            if transaction.commit_timestamp_us > first.at_us
+        ),
+    ]
 
 
 def places_in_topics(

@@ -51,7 +51,7 @@ def judge_sinks(
     delta, iceberg = DeltaReader(output), IcebergReader(output / "iceberg")
     manifests = delta.manifests()
     changelogs = [delta.changelog(table) for table in delta.changelog_tables()]
-    types = {one.table: one.types for one in changelogs}
+    types = {changelog.table: changelog.types for changelog in changelogs}
     mirrors = {table: _rows(output / "mirror" / table) for table in source.tables()}
     wrong: Findings = {
         "history": [
@@ -118,11 +118,13 @@ def since(
 
     No release ends inside a commit timestamp, so these are those of the releases.
     """
-    kept = [one for one in manifests if one.number >= first]
+    kept = [manifest for manifest in manifests if manifest.number >= first]
     if not kept:
         return [], []
     after_us = kept[0].after_us if first else -1
-    return kept, [one for one in transactions if one.commit_timestamp_us > after_us]
+    return kept, [
+        transaction for transaction in transactions if transaction.commit_timestamp_us > after_us
+    ]
 
 
 def compare_places(found: Sequence[Place], expected: Sequence[Place]) -> list[str]:
@@ -135,11 +137,13 @@ def compare_places(found: Sequence[Place], expected: Sequence[Place]) -> list[st
 def compare_histories(versions: Sequence[Row], mirror: Sequence[Row], *, table: str) -> list[str]:
     """Return versions of no duration, and current rows that are not the mirror's."""
     faults = [
-        f"{table}: a version ends at {one['valid_to']}, where it begins"
-        for one in versions
-        if one["valid_to"] is not None and one["valid_to"] <= one["valid_from"]
+        f"{table}: a version ends at {version['valid_to']}, where it begins"
+        for version in versions
+        if version["valid_to"] is not None and version["valid_to"] <= version["valid_from"]
     ]
-    current = [_without(one, _OF_HISTORY) for one in versions if one["valid_to"] is None]
+    current = [
+        _without(version, _OF_HISTORY) for version in versions if version["valid_to"] is None
+    ]
     return [*faults, *_unlike(current, mirror, table)]
 
 
@@ -207,7 +211,7 @@ def _unlike(rows: Iterable[Row], mirror: Iterable[Row], table: str) -> list[str]
 
 def _released(changelogs: Sequence[ChangelogTable], first: int) -> list[Place]:
     """Return the changes from a release on, in the order of releases and ordinals."""
-    rows = [row for one in changelogs for row in one.rows if row.release >= first]
+    rows = [row for changelog in changelogs for row in changelog.rows if row.release >= first]
     return [row.place for row in sorted(rows, key=lambda row: (row.release, row.ordinal))]
 
 
@@ -232,7 +236,7 @@ def _places_of_topic(bootstrap_servers: str, topic: str) -> list[Place]:
     headers: Iterator[Any] = (
         message.headers() or () for message in committed_messages(bootstrap_servers, [topic])
     )
-    return [place_of(dict(one)["order"]) for one in headers]
+    return [place_of(dict(header)["order"]) for header in headers]
 
 
 def _places_of_parquet(output: Path) -> list[Place]:

@@ -206,7 +206,7 @@ class Stream:
             replace(arrived(change, offset), origin=origin_of(token))
             for offset, (change, token) in enumerate(zip(self.changes, "aabc", strict=True))
         ]
-        keys = [order_key_of(one.place) for one in self.changes[:2]]
+        keys = [order_key_of(change.place) for change in self.changes[:2]]
         checksum = sum(xxh64_intdigest(key, 42) for key in keys) % (1 << 64)
         total = {"topic": "p.t", "mods": 2, "checksum": checksum.to_bytes(8)}
         self.marker = {

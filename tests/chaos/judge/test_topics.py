@@ -167,7 +167,7 @@ def broker(monkeypatch: pytest.MonkeyPatch):
     messages: list[Message] = []
 
     def committed(_servers: str, topics: list[str]) -> list[Any]:
-        return [one for one in messages if one.topic() in topics]
+        return [message for message in messages if message.topic() in topics]
 
     monkeypatch.setattr(judge_topics, "committed_messages", committed)
     monkeypatch.setattr(judge_topics, "topics_in", lambda _: ["other", "p-progress", "p.t"])
@@ -178,17 +178,17 @@ def test_all_topics_of_a_prefix_are_read_with_their_ends(broker, decoder):
     broker += [Message("p.t", **GOOD), Message("p.t", **{**GOOD, "value": b"text"})]
     broker += [progress("PARTITION_FINISHED", "a"), Message("other", **GOOD)]
 
-    found = read_published("b", decoder)
-    assert found.ends == {("p.t", 3): 10, ("p-progress", 3): 10}
-    assert [one.row for one in found.data] == [{"K": 5}]
-    assert found.bodies("PARTITION_FINISHED") == [{"token": "a"}]
-    assert found.foreign[0].startswith("p.t/3@9: ")
+    published = read_published("b", decoder)
+    assert published.ends == {("p.t", 3): 10, ("p-progress", 3): 10}
+    assert [one.row for one in published.data] == [{"K": 5}]
+    assert published.bodies("PARTITION_FINISHED") == [{"token": "a"}]
+    assert published.foreign[0].startswith("p.t/3@9: ")
 
 
 def test_order_keys_are_those_of_the_protocol(repository: Path):
     text = (repository / "docs" / "protocol.md").read_text()
-    found = re.search(r"<!-- example: order -->\n```json\n(.*?)```", text, re.DOTALL)
-    for given in json.loads(found[1])["changes"]:
+    match = re.search(r"<!-- example: order -->\n```json\n(.*?)```", text, re.DOTALL)
+    for given in json.loads(match[1])["changes"]:
         place = Place(
             given["commit_timestamp_us"],
             given["server_transaction_id"],

@@ -78,8 +78,8 @@ def read_all(*entries):
 
 def example(repository):
     text = (repository / "docs" / "protocol.md").read_text()
-    found = re.search(r"<!-- example: watermark -->\n```json\n(.*?)```", text, re.DOTALL)
-    return json.loads(found[1])
+    match = re.search(r"<!-- example: watermark -->\n```json\n(.*?)```", text, re.DOTALL)
+    return json.loads(match[1])
 
 
 def test_the_example_of_the_protocol(repository: Path):

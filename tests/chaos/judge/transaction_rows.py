@@ -41,7 +41,11 @@ def differences(
     return [
         *(f"lacks {name(one)}" for one in expected if one not in counts),
         *(f"has {name(one)} {count} times" for one, count in counts.items() if count > 1),
-        *(f"has {name(one)}, which was not released to it" for one in counts if one not in wanted),
+        *(
+            f"has {name(count)}, which was not released to it"
+            for count in counts
+            if count not in wanted
+        ),
     ]
 
 

@@ -31,7 +31,7 @@ def judge_topics(
     `queries` are those that workers have begun; `seed` decides in which orders topics are read.
     """
     found = compare_published(published.topics, transactions, published.data, is_poison=is_poison)
-    last_us = max((one.commit_timestamp_us for one in transactions), default=0)
+    last_us = max((transaction.commit_timestamp_us for transaction in transactions), default=0)
     return {
         **found,
         **late_changes(published, seed=seed, last_us=last_us),

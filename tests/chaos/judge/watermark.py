@@ -190,7 +190,7 @@ class Reader:
         if first.kind == "SLOT_WATERMARK" or before is None:
             return None
         if first.kind == "SLOT_PROGRESS":
-            tokens = dict(_token(one) for one in _items(chunks, "tokens"))
+            tokens = dict(_token(item) for item in _items(chunks, "tokens"))
         else:
             tokens = dict(before)
             by_number = {number: token for token, (number, _) in before.items()}
@@ -200,7 +200,7 @@ class Reader:
                 return None
             for number in removed:
                 del tokens[by_number[number]]
-            tokens |= dict(_token(one) for one in _items(chunks, "added"))
+            tokens |= dict(_token(item) for item in _items(chunks, "added"))
             tokens |= {
                 by_number[one["number"]]: (one["number"], one["watermark_us"]) for one in moved
             }
@@ -264,7 +264,8 @@ def _items(chunks: Sequence[ProgressEntry], name: str) -> list[Any]:
 
 def _vector(chunks: Sequence[ProgressEntry]) -> dict[Where, int]:
     return {
-        (one["topic"], one["topic_partition"]): one["offset"] for one in _items(chunks, "vector")
+        (item["topic"], item["topic_partition"]): item["offset"]
+        for item in _items(chunks, "vector")
     }
 
 

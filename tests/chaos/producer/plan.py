@@ -42,7 +42,9 @@ def worker_stages_of(
             begins_s=begin,
             ends_s=end,
             workers=size,
-            faults=tuple(replace(one, must=False) for one in faults if begin <= one.at_s < end),
+            faults=tuple(
+                replace(fault, must=False) for fault in faults if begin <= fault.at_s < end
+            ),
         )
         for begin, end, size in zip(begins, ends, sizes, strict=True)
     ]

@@ -298,7 +298,7 @@ class _Run:
         transactions = fetch_commit_log(
             self._stack.control_address, database=self._control.database, stream=STREAM
         )
-        last_us = max(one.commit_timestamp_us for one in transactions)
+        last_us = max(transaction.commit_timestamp_us for transaction in transactions)
         self._view.stage("waiting until the watermark has passed the last commit")
         began_s = self._view.seconds
         try:
@@ -353,8 +353,8 @@ class _Run:
             transactions=transactions,
         )
         dead = sum(entry.topic == self._topics.dead_letters for entry in published.data)
-        changes = [change for one in transactions for change in one.changes]
-        first_rows = sum(one.place.commit_timestamp_us == self._start_us for one in changes)
+        changes = [change for transaction in transactions for change in transaction.changes]
+        first_rows = sum(change.place.commit_timestamp_us == self._start_us for change in changes)
         report.counts |= {
             "changes_published": len(published.data) - dead,
             "changes_parked": dead,
@@ -376,7 +376,7 @@ class _Run:
         return {
             "first_rows": first_rows,
             "seconds_of_backfill": round(self._backfill_s),
-            "faults_meanwhile": sum(one.at_s < ended_s for one in report.faults),
+            "faults_meanwhile": sum(fault.at_s < ended_s for fault in report.faults),
             "rescales_meanwhile": self._rescales_meanwhile,
         }
 

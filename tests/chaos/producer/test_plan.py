@@ -24,7 +24,7 @@ def test_the_stages_cover_the_run_and_hold_each_fault_once(seed, seconds):
     due = faults_of(seed, seconds=seconds, only=kinds)["workers"]
     assert [replace(one, must=False) for one in due if one.at_s < seconds] == faults
     for stage in stages:
-        assert all(stage.begins_s <= one.at_s < stage.ends_s for one in stage.faults)
+        assert all(stage.begins_s <= fault.at_s < stage.ends_s for fault in stage.faults)
 
 
 @pytest.mark.parametrize("seed", range(20))

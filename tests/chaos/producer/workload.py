@@ -90,7 +90,7 @@ def initial_tables() -> list[Table]:
 
 def initial_layout() -> dict[str, SourceTable]:
     """Return these tables for the judge."""
-    return {one.name: SourceTable((*_KEY, *one.columns), _KEY) for one in initial_tables()}
+    return {table.name: SourceTable((*_KEY, *table.columns), _KEY) for table in initial_tables()}
 
 
 def initial_ddl(statements: Statements, *, has_moves: bool = False) -> list[str]:
@@ -323,10 +323,10 @@ class Workload:
         sku, shop = _key_of(chance.randrange(_KEYS))
         if chance.random() < 0.12:
             return "delete", table.name, [], [sku, shop]
-        columns = [one for one in table.columns if chance.random() < 0.6]
-        values = [value_of(table.columns[one], chance) for one in columns]
+        columns = [column for column in table.columns if chance.random() < 0.6]
+        values = [value_of(table.columns[column], chance) for column in columns]
         if self.has_poison and chance.random() < _POISON:
-            poison = [poison_of(table.columns[one], chance) for one in columns]
+            poison = [poison_of(table.columns[column], chance) for column in columns]
             values = [
                 good if bad is None else bad for good, bad in zip(values, poison, strict=True)
             ]

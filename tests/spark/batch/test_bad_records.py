@@ -235,7 +235,7 @@ def test_the_headers_that_the_gate_has_read_are_kept(spark):
     frame = spark.createDataFrame(rows, f"{GATE_SCHEMA}, reason string")
     negative = frame.withColumn("origin", F.when(F.col("origin") == 7, F.lit(-2)))
     found = as_dead_letters(negative).orderBy("offset").collect()
-    assert [[one.key for one in row.headers] for row in found] == [
+    assert [[header.key for header in row.headers] for row in found] == [
         ["order", "mod", "origin"], ["order"],
     ]  # fmt: skip
     assert found[0].headers[2].value == (-2).to_bytes(8, "big", signed=True)

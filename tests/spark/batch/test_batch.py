@@ -328,9 +328,9 @@ def test_killed_anywhere_in_a_batch_the_replay_gives_the_same(spark, tmp_path, p
         for number in range(max(world.released) + 1):
             assert world.manifest(number) == reference.manifest(number)
         for name in ("plans/2.json", "states/2.json"):
-            found = (world.folder / "gate" / name).read_text()
+            text = (world.folder / "gate" / name).read_text()
             expected = (tmp_path / "reference" / "gate" / name).read_text()
-            assert of_any_writer(found) == of_any_writer(expected)
+            assert of_any_writer(text) == of_any_writer(expected)
         assert world.files("segments") == reference.files("segments")
         shutil.rmtree(world.folder)
 

@@ -56,7 +56,7 @@ def records_of(*changes):
 
 
 def frame_of(spark, records):
-    return spark.createDataFrame([tuple(one.values()) for one in records], CHANGE_SCHEMA)
+    return spark.createDataFrame([tuple(record.values()) for record in records], CHANGE_SCHEMA)
 
 
 def collected(spark, records, topics):
@@ -167,7 +167,7 @@ def test_rows_that_were_read_on_demand_stand_among_the_changes_of_their_table(sp
 def test_the_first_of_the_conflicts_is_named(spark, topics):
     a, b, _ = topics
     records = records_of((a, 1_000), (b, 1_001), (a, 1_002))
-    altered = [one | {"offset": 9, "mod": "X"} for one in records[1:]]
+    altered = [record | {"offset": 9, "mod": "X"} for record in records[1:]]
     _, count = collected(spark, [*altered, *records], topics)
     conflict = count.conflict
     assert (conflict.changes, conflict.commit_timestamp_us) == (2, 1_001)

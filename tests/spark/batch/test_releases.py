@@ -252,11 +252,11 @@ class CountingSink(RecordingSink):
 
     def write(self, release):
         self.tasks.clear()
-        for one in release.tables.values():
+        for table in release.tables.values():
             task = F.spark_partition_id().alias("task")
-            counted = one.frame.groupBy(task, "server_transaction_id").count()
+            counted = table.frame.groupBy(task, "server_transaction_id").count()
             self.tasks.extend(tuple(row) for row in counted.collect())
-        ordinals = [one.ordinal for one in release.source_records()]
+        ordinals = [record.ordinal for record in release.source_records()]
         assert ordinals == list(range(release.rows))
         return super().write(release)
 

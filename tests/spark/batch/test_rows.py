@@ -64,9 +64,9 @@ def test_kafkas_rows_get_the_gates_columns(spark):
         ],
         f"topic string, partition int, offset long, key binary, value binary, headers {headers}",
     )
-    found = kafka_columns(kafka, is_progress=False)
-    assert found.columns == ["is_progress", *CHANGE_COLUMNS, "headers"]
-    assert [(row.order_key, row.mod, row.origin) for row in found.collect()] == [
+    columns = kafka_columns(kafka, is_progress=False)
+    assert columns.columns == ["is_progress", *CHANGE_COLUMNS, "headers"]
+    assert [(row.order_key, row.mod, row.origin) for row in columns.collect()] == [
         (KEY, "U", None),
         *((KEY, "U", number) for number in ORIGINS.values()),
         (KEY, "U", None),
@@ -83,8 +83,8 @@ def test_a_record_without_a_value_is_a_row_of_the_progress_topic_only(spark, is_
         [("t", 3, 9, b"k", b"", named), ("t", 3, 10, b"k", None, None)],
         f"topic string, partition int, offset long, key binary, value binary, headers {headers}",
     )
-    found = kafka_columns(kafka, is_progress=is_progress).collect()
-    assert [row.offset for row in found] == ([9, 10] if is_progress else [9])
+    rows = kafka_columns(kafka, is_progress=is_progress).collect()
+    assert [row.offset for row in rows] == ([9, 10] if is_progress else [9])
 
 
 def test_the_origin_is_sparks_hash_of_the_token(spark):

@@ -147,7 +147,7 @@ def three_batches(spark, tmp_path_factory):
         for commit_us in range(begin_us, begin_us + 40):
             world.log.change(commit_us)
         state = world.run(batch)
-    return world, [one.name for one in state.segments]
+    return world, [segment.name for segment in state.segments]
 
 
 @pytest.fixture

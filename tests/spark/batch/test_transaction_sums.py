@@ -85,11 +85,11 @@ def test_records_of_one_commit_time_are_counted_by_transaction(spark):
     halves = [(A, change(2, n, records=2, transaction=name)) for n, name in enumerate("uv")]
     one_record = [(B, change(3, mod=mod, records=2, transaction="w")) for mod in range(2)]
     many = [(A, change(us, records=2)) for us in range(4, LISTED_MAX + 4)]
-    for found in both_ways(spark, [*whole, *halves, *one_record, *many], 2, 7):
-        names = [one.server_transaction_id for one in found.listed[:3]]
-        assert (names, found.listed[2].found, found.listed[2].most) == (["u", "v", "w"], 1, 2)
-        assert (found.lacking, len(found.listed)) == (LISTED_MAX + 3, LISTED_MAX)
-        assert found.listed[3].topics == ("bank.a",)
+    for both_way in both_ways(spark, [*whole, *halves, *one_record, *many], 2, 7):
+        names = [one.server_transaction_id for one in both_way.listed[:3]]
+        assert (names, both_way.listed[2].found, both_way.listed[2].most) == (["u", "v", "w"], 1, 2)
+        assert (both_way.lacking, len(both_way.listed)) == (LISTED_MAX + 3, LISTED_MAX)
+        assert both_way.listed[3].topics == ("bank.a",)
 
 
 @pytest.mark.parametrize("fault", ["lacks", "has more", "repeats", "contradicts"])

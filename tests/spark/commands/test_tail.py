@@ -83,10 +83,10 @@ def test_it_begins_with_what_is_asked_for_and_follows(kit):
     for _ in range(3):
         lake.publish()
     for releases, first in ((0, 3), (1, 2), (2, 1), (99, 0)):
-        found = tail(lake.path, releases=releases, follow=False)
-        assert sorted({one["release"] for one in found}) == list(range(first, 3))
-    found = tail(lake.path, tables=["items"], releases=99, sleep=lambda _s: lake.publish())
-    numbers = [next(found)["release"] for _ in range(5)]
+        lines = tail(lake.path, releases=releases, follow=False)
+        assert sorted({line["release"] for line in lines}) == list(range(first, 3))
+    lines = tail(lake.path, tables=["items"], releases=99, sleep=lambda _s: lake.publish())
+    numbers = [next(lines)["release"] for _ in range(5)]
     assert numbers == [0, 1, 2, 3, 4]
 
 

@@ -304,7 +304,7 @@ def of_transactions(rows):
              "new_values": parsed(one["new_values"])}
             for one in row["changes"]
         ]  # fmt: skip
-        found.append([shown(one["table"], one) for one in changes])
+        found.append([shown(change["table"], change) for change in changes])
     return found
 
 
@@ -383,7 +383,7 @@ def expected(name, through=LAST):
     if name.endswith("transactions"):
         return transactions_of(changes)
     if name == "topic":
-        return [one[:3] for one in changes]
+        return [change[:3] for change in changes]
     if name == "datastream_files":
         times = [(table, change.us) for n in range(LAST + 1) for table, change in stage(n)[1]]
         return sorted(times)

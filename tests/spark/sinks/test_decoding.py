@@ -275,7 +275,7 @@ def test_rows_come_in_commit_order(kit, release, monkeypatch, one_task_max):
     assert [row.ordinal for row in frame.collect()] == list(range(28))
     assert (frame.rdd.getNumPartitions() == 1) == (one_task_max > 28)
     rows = transactions_of(release, kit.spark).collect()
-    assert [one.ordinal for row in rows for one in row.changes] == list(range(28))
+    assert [change.ordinal for row in rows for change in row.changes] == list(range(28))
 
 
 def test_a_release_without_changes_has_the_same_columns(kit, release):

@@ -142,9 +142,9 @@ def contents(kit):
     """Return the files that a reader of the folder sees, by path."""
     store, root = LocalStore(), f"{kit.output}/datastream_files"
     return {
-        one.path: Path(one.path).read_bytes()
+        file.path: Path(file.path).read_bytes()
         for folder in object_folders(store, root)
-        for one in all_files(store, folder)
+        for file in all_files(store, folder)
     }
 
 
@@ -194,6 +194,6 @@ def test_spark_reads_the_files_with_the_schema_in_them(kit, place):
         "source_timestamp": "timestamp", "id": "bigint", "price": "decimal(38,9)",
         "at": "timestamp",
     }  # fmt: skip
-    found = frame.selectExpr("payload.id", "source_metadata.change_type").collect()
+    rows = frame.selectExpr("payload.id", "source_metadata.change_type").collect()
     own = sorted(change.us for topic, change in changes if topic is topics[0])
-    assert sorted((row.id, row.change_type) for row in found) == [(n, "INSERT") for n in own]
+    assert sorted((row.id, row.change_type) for row in rows) == [(n, "INSERT") for n in own]

@@ -78,7 +78,9 @@ def test_a_transaction_is_one_row_with_its_changes_in_order_over_all_tables(kit,
     assert [(row.server_transaction_id, row.first_ordinal) for row in rows] == [
         ("t1", 0), ("t2", 1),
     ]  # fmt: skip
-    found = [[(one.ordinal, one.table, one.mod_type) for one in row.changes] for row in rows]
+    found = [
+        [(change.ordinal, change.table, change.mod_type) for change in row.changes] for row in rows
+    ]
     assert found == [
         [(0, "accounts", "INSERT")], [(1, "items", "INSERT"), (2, "accounts", "DELETE")],
     ]  # fmt: skip
@@ -136,10 +138,10 @@ def test_changes_come_in_kafkas_order_for_each_key_not_in_commit_order(kit):
         (a, kit.Change("DELETE", {"id": 1}, None, us=40)),
     ]
     ((rows, typed, found),) = calls_of(kit.handed(7, changes))
-    assert [(one.batch, one.table, one.offset, one.mod_type) for one in rows] == [
+    assert [(row.batch, row.table, row.offset, row.mod_type) for row in rows] == [
         (7, "a", 1, "INSERT"), (7, "a", 2, "INSERT"), (7, "a", 3, "DELETE"), (7, "b", 1, "INSERT"),
     ]  # fmt: skip
-    assert [one.key.toPython() for one in rows] == [{"id": n} for n in (1, 2, 1, 9)]
+    assert [row.key.toPython() for row in rows] == [{"id": n} for n in (1, 2, 1, 9)]
     assert [one.new_values.a for one in typed["a"][:2]] == ["x", "z"]
     assert (found.number, found.query_id, found.rows, found.tables) == (7, "query-1", 4, ("a", "b"))
     assert found.watermark == datetime(1970, 1, 1, microsecond=5, tzinfo=UTC)
@@ -168,9 +170,9 @@ def test_changes_come_in_kafkas_order_for_each_key_not_in_commit_order(kit):
 def sink_of_the_page(word, spark, folder):
     """Run the program of the page that has a word; return the sink that it gives to the builder."""
     (program,) = [
-        one.content
-        for one in blocks("python")
-        if one.page == "docs/library.md" and word in one.content
+        block.content
+        for block in blocks("python")
+        if block.page == "docs/library.md" and word in block.content
     ]
     for printed in ("/feed/lines", "/lake/feed"):
         program = program.replace(printed, str(folder))

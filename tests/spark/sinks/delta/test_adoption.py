@@ -153,8 +153,8 @@ def test_changes_of_rows_by_others_stop_the_output_until_they_are_adopted(
     assert outlet.adopt() == []
     outlet.write(outlet.opened(), 1, change)
     assert (3, "z") in outlet.rows(MIRROR, "id", "a")
-    found = outlet.rows(CHANGELOG, "release", "ordinal")
-    assert [pair for pair in found if pair[0]] == [(1, 0)]
+    rows = outlet.rows(CHANGELOG, "release", "ordinal")
+    assert [pair for pair in rows if pair[0]] == [(1, 0)]
 
 
 @pytest.mark.parametrize(

@@ -195,8 +195,8 @@ def test_both_ways_leave_the_same_tables(kit, tmp_path, direct_commits):
         for at, folder in enumerate(("changelog", "mirror")):
             by_spark, direct = (written[small][at]["t"] for small in (False, True))
             assert by_spark.rows == direct.rows
-            found = outputs[True].rows(folder, direct.version)
-            assert found == outputs[False].rows(folder, by_spark.version)
+            rows = outputs[True].rows(folder, direct.version)
+            assert rows == outputs[False].rows(folder, by_spark.version)
     for folder in FOLDERS:
         assert_equal(outputs[True].frame(folder), outputs[False].frame(folder))
     assert outputs[True].frame("incomplete").count() == 4

@@ -107,7 +107,7 @@ def test_tables_that_have_names_are_maintained_as_others_are(kit, schema, accoun
     publish(kit, 0, [insert(kit, accounts, 7, balance=3)], topics=[accounts], sinks=sinks)
     assert all(isinstance(sink, TableSink) for sink in sinks)
     heads = [sink.heads() for sink in sinks]
-    assert [{"changelog/accounts", "mirror/accounts"} & {*found} for found in heads] == [
+    assert [{"changelog/accounts", "mirror/accounts"} & {*head} for head in heads] == [
         {"changelog/accounts"},
         {"mirror/accounts"},
     ]
@@ -249,7 +249,9 @@ def test_a_text_that_names_no_moment_is_refused_with_one_that_does(kit, time, te
 
 def test_the_example_of_the_readme_runs(kit):
     (example,) = [
-        one for one in blocks("python") if "as_of(" in one.content and one.page == "README.md"
+        block
+        for block in blocks("python")
+        if "as_of(" in block.content and block.page == "README.md"
     ]
     accounts = kit.Topic("accounts", {1: {"AccountId": "INT64", "b": "INT64"}}, ["AccountId"])
     ledger = kit.Topic("ledger", {2: {"AccountId": "INT64"}}, ["AccountId"], key_id=101)

@@ -87,7 +87,7 @@ def test_files_say_which_releases_they_hold_and_nothing_of_the_values(kit, small
     opened(kit, direct=direct).write(kit.release(0, changes, small=small))
     (log,) = Path(kit.output, "changelog/accounts/_delta_log").glob("*1.json")
     actions = [json.loads(line) for line in log.read_text().splitlines()]
-    (stats,) = (json.loads(one["add"]["stats"]) for one in actions if "add" in one)
+    (stats,) = (json.loads(action["add"]["stats"]) for action in actions if "add" in action)
     assert stats["numRecords"] == 5
     least = stats["minValues"]
     # delta-rs finds a field of this name in `source`, too.

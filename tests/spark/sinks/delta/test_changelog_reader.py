@@ -139,8 +139,8 @@ def test_manifests_name_the_older_cut_until_the_merge_and_as_of_reads_it(kit, tm
         list(write_release(one, sinks=sinks, output=files, waiting_mirrors=behind))
 
     def seen(time_us):
-        found = as_of(kit.spark, output.folder, time_us)["t"].collect()
-        return sorted(row["id"] for row in found)
+        rows = as_of(kit.spark, output.folder, time_us)["t"].collect()
+        return sorted(row["id"] for row in rows)
 
     publish(0, None)
     publish(1, ([mirror], 0))

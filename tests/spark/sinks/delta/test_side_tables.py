@@ -126,9 +126,9 @@ def test_records_are_kept_once_by_batch_and_by_release_as_they_stand_in_kafka(sp
     assert (rows[2].topic, rows[2].topic_partition, rows[2].key, rows[2].value) == (
         "bank.a", 0, None, b"{}",
     )  # fmt: skip
-    assert [(one.key, one.value) for one in rows[2].headers] == [("x", b"1")]
+    assert [(header.key, header.value) for header in rows[2].headers] == [("x", b"1")]
     assert rows[2].reason == "its first header is no order key"
-    assert [(one.key, bytes(one.value)) for one in rows[0].headers] == [
+    assert [(header.key, bytes(header.value)) for header in rows[0].headers] == [
         ("order", bytes(change(5, 7)[6])), ("mod", b"I"), ("origin", (7).to_bytes(8, "big")),
     ]  # fmt: skip
     assert rows[0].reason == "why"

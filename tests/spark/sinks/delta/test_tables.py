@@ -220,8 +220,8 @@ def test_a_writers_number_is_read_without_a_class_of_deltas(kit, monkeypatch):
         for again in range(2):
             with monkeypatch.context() as patch:
                 patch.setattr(kit.spark, "_jvm", OtherDistribution(jvm))
-                found = history.numbers("mirror")
-                assert found == {"q": 5 + number, "a/b": 9 + number}, state
+                numbers = history.numbers("mirror")
+                assert numbers == {"q": 5 + number, "a/b": 9 + number}, state
             if not again:
                 state()
                 clean()

@@ -266,7 +266,7 @@ def test_what_an_accepted_gap_lacks_is_named_and_no_fault(stream):
     assert list(report.gaps) == gaps
     assert [one["token"] for one in report.content()["gaps"]] == ["open", "q"]
     assert report.transactions.counts[Verdict.IN_GAP] == 1
-    lacking = {one.subject["server_transaction_id"] for one in report.mismatches}
+    lacking = {mismatch.subject["server_transaction_id"] for mismatch in report.mismatches}
     assert lacking == {"half-39", "half-60"}
 
 
@@ -343,7 +343,7 @@ def test_whatever_is_damaged_is_named_and_nothing_else(stream):
     assert not report.is_proved
     assert report.mismatches_not_listed == 0
     assert report.stream_partitions.counts[Verdict.MISMATCHED] == 5
-    (missing,) = [one for one in report.mismatches if name_of(one)[1] == victim]
+    (missing,) = [mismatch for mismatch in report.mismatches if name_of(mismatch)[1] == victim]
     mods = sum(topic is table for topic, _ in stream.sent[victim])
     assert (missing.expected["mods"], missing.found["mods"]) == (mods, mods - 1)
 
@@ -581,14 +581,14 @@ def test_a_transaction_is_judged_by_the_number_that_its_records_state(spark):
     sums = sums_by_transaction(spark.createDataFrame(rows, columns))
     strict = audit_judgement.judge_transactions(sums, scope(complete_from_us=100, may_lack=False))
     assert strict.counts == {Verdict.BEGUN_BEFORE: 1, Verdict.PROVED: 1, Verdict.MISMATCHED: 3}
-    assert [name_of(one) for one in strict.mismatches] == [
+    assert [name_of(mismatch) for mismatch in strict.mismatches] == [
         ("short", Fault.MISSING),
         ("long", Fault.TOO_MANY),
         ("torn", Fault.TOO_MANY),
     ]
     lax = audit_judgement.judge_transactions(sums, scope(complete_from_us=100, may_lack=True))
     assert lax.counts[Verdict.LEFT_OUT] == 1
-    assert [name_of(one)[0] for one in lax.mismatches] == ["long", "torn"]
+    assert [name_of(mismatch)[0] for mismatch in lax.mismatches] == ["long", "torn"]
 
 
 def scope(*, complete_from_us=None, may_lack=False):
@@ -619,7 +619,7 @@ def test_a_release_is_judged_by_its_numbers_its_order_and_its_manifest(spark, mo
     findings, changes = audit_judgement.judge_releases(sums, stated, is_small=True)
     assert changes == len(rows)
     assert findings.counts == {Verdict.PROVED: 2, Verdict.NO_MANIFEST: 1, Verdict.MISMATCHED: 5}
-    assert [name_of(one) for one in findings.mismatches] == [
+    assert [name_of(mismatch) for mismatch in findings.mismatches] == [
         (1, Fault.OUT_OF_ORDER),
         (2, Fault.NOT_DENSE),
         (3, Fault.NOT_DENSE),
