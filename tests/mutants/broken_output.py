@@ -162,7 +162,7 @@ BROKEN_OUTPUT = (
         (
             "tests/unit/spark_consumer/sinks/delta/direct/test_table.py::test_updates_of_unknown_rows_are_found_by_first_keys_of_any_type",
         ),
-        ((DirectTable, "found", _found_by_filter),),
+        ((DirectTable, "find_rows", _found_by_filter),),
     ),
     UnitMutant(
         "a batch that is not handed over again after a kill",

@@ -29,7 +29,7 @@ _settle = ReleaseCheck.settle
 def _excuse(self: ReleaseCheck, step: Any, plan: Any, *, may_be_parked: bool) -> Any:
     """Release what is wrong, as `on_mismatch = "record"` does, once something was set aside."""
     if self._all_dead_letters:
-        self._judge._records = self._origins._records = True
+        self._judge._records = self._records = True
     return _settle(self, step, plan, may_be_parked=may_be_parked)
 
 
