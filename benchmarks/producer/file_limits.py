@@ -116,7 +116,7 @@ def _take(
             if event.position.record == IN_FILE:
                 due = reading.due(0)
                 invariant(due == ReadFile(file, IN_FILE), "another file is due", due=due)
-                reading.seen(file)
+                reading.note_reread(file)
 
 
 def _template() -> Event:

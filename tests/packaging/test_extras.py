@@ -61,7 +61,7 @@ def test_the_base_is_enough_up_to_the_adapters():
         *("schemas", "producer.core", "producer.driver", "spark_consumer.core"),
         *(
             f"local_stack.{name}"
-            for name in ("parts.java", "parts.jvm_parts", "parts.stack", "cli")
+            for name in ("parts.installed_java", "parts.jvm_parts", "parts.stack", "cli")
         ),
     )
     for package in base:
