@@ -303,7 +303,7 @@ class AwsTokens:
             hint = "Set them as any AWS client has them: a role of the host, a profile, variables"
             raise UnreachableError("kafka_login: no token: no credentials of AWS", hint=hint)
 
-        class SessionCredentials(CredentialProvider):  # type: ignore[misc, unused-ignore]
+        class SessionCredentials(CredentialProvider):  # type: ignore[misc, unused-ignore]  # botocore has no types, and may be absent
             """The credentials of the session, which renews them itself."""
 
             def load(self) -> Any:

@@ -189,7 +189,7 @@ def _catalogue_rows(sql: str) -> bytes:
     """Answer one of the catalogue's queries."""
     answers = (rows for start, rows in _CATALOGUE.items() if sql.startswith(start))
     if (rows := next(answers, None)) is None:
-        raise NotImplementedError(f"the benchmark's source has no answer to {sql!r}")
+        raise LookupError(f"the benchmark's source has no answer to {sql!r}")
     result = ResultSet.pb()()
     for name in rows[0] if rows else ("option_value",):
         result.metadata.row_type.fields.add(name=name)

@@ -53,11 +53,11 @@ def as_tree(graph: LineageGraph, *, now_us: int) -> Tree:
         above, relative = waiting.pop()
         style = _STYLES[relative.condition]
         if relative.token in shown:
-            above.add(f"[{style}]{escape(_short(relative.token))}[/], see above")
+            above.add(f"[{style}]{escape(short(relative.token))}[/], see above")
             continue
         shown.add(relative.token)
         node = above.add(
-            f"[{style}]{escape(_short(relative.token))}[/] {_described(relative, now_us)}"
+            f"[{style}]{escape(short(relative.token))}[/] {_described(relative, now_us)}"
         )
         waiting += [(node, child) for child in reversed(children.get(relative.token, ()))]
     if graph.left_out:
@@ -69,9 +69,7 @@ def as_mermaid(graph: LineageGraph, *, now_us: int) -> str:
     """Return a flow chart for Mermaid, from parents to children."""
     lines = ["flowchart TD"]
     for place, relative in enumerate(graph.partitions):
-        label = f"{_short(relative.token)}<br/>{_described(relative, now_us)}".replace(
-            '"', "#quot;"
-        )
+        label = f"{short(relative.token)}<br/>{_described(relative, now_us)}".replace('"', "#quot;")
         lines.append(f'    p{place}["{label}"]:::{relative.condition.value}')
     lines += [f"    p{parent} --> p{child}" for parent, child in _edges(graph)]
     lines += [
@@ -86,7 +84,7 @@ def as_dot(graph: LineageGraph, *, now_us: int) -> str:
     lines = ["digraph lineage {", "    node [shape=box, style=filled, fontname=monospace];"]
     for place, relative in enumerate(graph.partitions):
         label = (
-            _quoted(_short(relative.token))[:-1] + "\\n" + _quoted(_described(relative, now_us))[1:]
+            _quoted(short(relative.token))[:-1] + "\\n" + _quoted(_described(relative, now_us))[1:]
         )
         lines.append(
             f"    p{place} [label={label}, tooltip={_quoted(relative.token)}, "
@@ -129,7 +127,8 @@ def _second(us: int) -> str:
     return format_rfc3339(us // US_PER_SECOND * US_PER_SECOND * NS_PER_US)
 
 
-def _short(token: str) -> str:
+def short(token: str) -> str:
+    """Return a token with its middle left out where it is long."""
     if len(token) <= _TOKEN_MAX:
         return token
     return f"{token[: _TOKEN_MAX - _TOKEN_END - 1]}…{token[-_TOKEN_END:]}"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
 from tidegate.lineage.fleet_status import FleetStatus, PartitionCondition, PartitionStatus
+from tidegate.producer.cli.fleet_summary import newest_faults, stopping_errors, worker_shares
 from tidegate.producer.cli.status import BackfillProgress, StreamStatus, WorkerCounts, lag_s
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 
@@ -98,23 +97,18 @@ def _errors(stopped: Sequence[PartitionStatus], rows_max: int) -> Table:
 
     Stream partitions that equal errors have stopped share a row, which names the slowest.
     """
-    alike: dict[tuple[str | None, str | None], list[PartitionStatus]] = {}
-    for entry in stopped:
-        alike.setdefault((entry.error, entry.reason), []).append(entry)
+    errors = stopping_errors(stopped)
     table = Table("since", "error", "stream partition", "what, and what to do", title="Errors")
-    for (error, reason), partitions in islice(alike.items(), rows_max):
-        since_us = [
-            entry.stopped_since_us for entry in partitions if entry.stopped_since_us is not None
-        ]
-        remainder = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
+    for stop in errors[:rows_max]:
+        remainder = f" and {stop.count - 1} more" if stop.count > 1 else ""
         table.add_row(
-            format_rfc3339(min(since_us) * NS_PER_US) if since_us else "unknown",
-            escape(error or "unknown"),
-            escape(partitions[0].token) + remainder,
-            escape(reason or ""),
+            "unknown" if stop.since_us is None else format_rfc3339(stop.since_us * NS_PER_US),
+            escape(stop.error),
+            escape(stop.slowest) + remainder,
+            escape(stop.reason),
         )
-    if len(alike) > rows_max:
-        table.caption = f"{len(alike) - rows_max} more errors: --slowest, or --json"
+    if len(errors) > rows_max:
+        table.caption = f"{len(errors) - rows_max} more errors: --slowest, or --json"
     return table
 
 
@@ -146,17 +140,13 @@ def _by_worker(status: StreamStatus, fleet: FleetStatus) -> Table:
     table = Table(
         "worker", "slots", *(condition.value for condition in conditions), "behind", title="Workers"
     )
-    for worker in sorted({*status.members, *(slot.worker for slot in fleet.slots)}):
-        slots = [slot for slot in fleet.slots if slot.worker == worker]
-        marks = [slot.watermark_us for slot in slots if slot.watermark_us is not None]
-        counts = Counter(
-            condition.condition for condition in fleet.partitions if condition.worker == worker
-        )
+    for share in worker_shares(status, fleet):
+        mark_us = share.watermark_us
         table.add_row(
-            escape(worker) or "no heartbeat yet",
-            str(len(slots)),
-            *(str(counts[condition]) for condition in conditions),
-            lag_text(min(marks), status.now_us) if marks else "",
+            escape(share.name) or "no heartbeat yet",
+            str(len(share.slots)),
+            *(str(share.counts.get(condition, 0)) for condition in conditions),
+            "" if mark_us is None else lag_text(mark_us, status.now_us),
         )
     return table
 
@@ -178,8 +168,7 @@ def _metrics(workers: Sequence[WorkerCounts]) -> Table:
 def _retried(workers: Sequence[WorkerCounts], rows_max: int) -> Table:
     """Return the faults that workers have retried since they started, the newest first."""
     table = Table("times", "first", "last", "error", "of", "what, and what to do", title="Retried")
-    faults = [(fault, worker) for worker in workers for fault in worker.retried or ()]
-    faults.sort(key=lambda pair: -pair[0].last_us)
+    faults = newest_faults(workers)
     for fault, worker in faults[:rows_max]:
         table.add_row(
             f"{fault.count:,}",

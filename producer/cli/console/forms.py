@@ -1,4 +1,4 @@
-"""How times, durations, amounts and tokens are written on the pages."""
+"""How times, durations and amounts are written on the pages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from datetime import UTC, datetime
 
 from tidegate.schemas.instants import US_PER_SECOND
 
-_TOKEN_MAX = 28
-_TOKEN_END = 20
-"""Tokens of one stream begin alike."""
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -32,10 +29,3 @@ def duration(seconds: float | None) -> str:
 def amount(count: float | None) -> str:
     """Return a number with its thousands apart."""
     return "unknown" if count is None else f"{count:,.0f}"
-
-
-def short(token: str) -> str:
-    """Return a token with its middle left out."""
-    if len(token) <= _TOKEN_MAX:
-        return token
-    return f"{token[: _TOKEN_MAX - _TOKEN_END - 1]}…{token[-_TOKEN_END:]}"

@@ -19,6 +19,8 @@ from tidegate.producer.cli.console.history import KEPT_US
 from tidegate.producer.cli.console.lineage_picture import lineage_picture
 from tidegate.producer.cli.console.releases import Release
 from tidegate.producer.cli.dead_letters import DeadLetterReport
+from tidegate.producer.cli.fleet_summary import newest_faults, stopping_errors, worker_shares
+from tidegate.producer.cli.lineage import short
 from tidegate.producer.cli.status import StreamStatus, lag_s
 from tidegate.producer.cli.stream_states import HINTS
 from tidegate.schemas.errors import TidegateError
@@ -62,7 +64,7 @@ class Pages:
             instant=forms.instant,
             duration=forms.duration,
             amount=forms.amount,
-            short=forms.short,
+            short=short,
         )
         self.by_path: Mapping[str, Callable[[Mapping[str, str]], str]] = {
             "/": self.overview,
@@ -97,7 +99,7 @@ class Pages:
             counts={} if fleet is None else _counts(fleet),
             headroom_s=None if status is None else _headroom_s(status),
             hint="" if status is None else HINTS[status.state],
-            errors=[] if fleet is None else _errors(fleet),
+            errors=[] if fleet is None else stopping_errors(fleet.partitions),
             newest=_newest(self._board),
             audit=self._board.audit,
             has_output=self._board.reader is not None,
@@ -136,11 +138,11 @@ class Pages:
         """Return the workers with their slots, and what they retry."""
         status = self._board.status
         asked = () if status is None else status.workers
-        faults = [(fault, worker) for worker in asked for fault in worker.retried or ()]
-        faults.sort(key=lambda pair: -pair[0].last_us)
+        faults = newest_faults(asked)
+        fleet = None if status is None else status.fleet
         return self._page(
             "workers.html",
-            workers=[] if status is None or status.fleet is None else _workers(status),
+            shares=worker_shares(status, fleet) if status and fleet else [],
             asked=asked,
             faults=faults[:_ROWS],
             faults_more=max(len(faults) - _ROWS, 0),
@@ -258,48 +260,6 @@ def _headroom_s(status: StreamStatus) -> float | None:
     """Return the seconds until unpublished changes expire, as the workers say it."""
     left = [worker.retention_headroom_s for worker in status.workers]
     return min((seconds for seconds in left if seconds is not None), default=None)
-
-
-def _errors(fleet: FleetStatus) -> list[tuple[str, str, int, str, int | None]]:
-    """Return (error, what to do, how many, the slowest, since when) of what is stopped."""
-    alike: dict[tuple[str, str], list[Any]] = {}
-    for entry in fleet.partitions:
-        if entry.reason is not None:
-            alike.setdefault((entry.error or "unknown", entry.reason), []).append(entry)
-    return [
-        (
-            error,
-            reason,
-            len(entries),
-            entries[0].token,
-            min((e.stopped_since_us for e in entries if e.stopped_since_us), default=None),
-        )
-        for (error, reason), entries in alike.items()
-    ]
-
-
-def _workers(status: StreamStatus) -> list[dict[str, Any]]:
-    """Return each worker with its slots, its stream partitions by condition, and its lag."""
-    fleet = status.fleet
-    if fleet is None:
-        return []
-    counts = Counter((entry.worker, entry.condition) for entry in fleet.partitions)
-    rows = []
-    for worker in sorted({*status.members, *(slot.worker for slot in fleet.slots)}):
-        own = [slot for slot in fleet.slots if slot.worker == worker]
-        marks = [slot.watermark_us for slot in own if slot.watermark_us is not None]
-        rows.append(
-            {
-                "name": worker or "no heartbeat yet",
-                "is_member": worker in status.members,
-                "slots": [slot.slot for slot in own],
-                "paused": sum(slot.is_paused for slot in own),
-                "heard_us": max((s.heard_us for s in own if s.heard_us), default=None),
-                "lag_s": lag_s(min(marks), now_us=status.now_us) if marks else None,
-                **{kind.value: counts[worker, kind] for kind in PartitionCondition},
-            }
-        )
-    return rows
 
 
 def _newest(board: Board) -> Release | None:
