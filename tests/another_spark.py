@@ -1,9 +1,11 @@
 """The tests that tell whether a version of Spark fits, on that version.
 
 `./dev test-spark 4.1` runs them: the sinks' contract suite, Iceberg where it has a runtime, the
-checkpoint's storage, sessions, a batch killed between its steps, and the small demo.  pyspark is
-the only package that differs from `.venv`: it is installed once into a folder of the user's cache,
-which comes first on the path.  The jars are those of the table of versions.
+checkpoint's storage, sessions, a batch killed between its steps, and the small demo.  `./dev ci`
+runs some quick ones on one version; which one follows from the consumer's code, so that
+the versions take turns as it changes.  pyspark is the only package that differs from `.venv`: it is
+installed once into a folder of the user's cache, which comes first on the path.  The jars are those
+of the table of versions.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests import lanes
 from tidegate.local_stack.parts.jvm_parts import cache_dir, only_one
 from tidegate.program.spark_versions import SPARK_LINES, SparkLine
 
@@ -30,6 +33,8 @@ _TESTS = (
     "tests/integration/test_demo.py",
 )
 _MARKERS = "smoke or (spark and not deep)"
+_STEP = "another Spark"
+_QUICK_OPTIONS = ("-m", "spark and not slow and not deep", "-n", "logical", "--dist", "loadfile")
 _FETCH = """
 import pyspark
 from tidegate.local_stack.parts.installed_java import find_java
@@ -42,9 +47,10 @@ print(pyspark.__version__)
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="./dev test-spark", description=__doc__.split("\n")[0])
     lines = {line.minor: line for line in SPARK_LINES[1:]}
-    parser.add_argument("version", choices=lines, help="minor version of Spark; .venv has another")
+    parser.add_argument("version", nargs="?", choices=lines, help="of Spark; else one in turn")
+    parser.add_argument("--quick", action="store_true", help="only what `./dev ci` runs")
     own, options = parser.parse_known_args(arguments)
-    line = lines[own.version]
+    line = lines[own.version or in_turn()]
     environ = environment(line)
     fetching = subprocess.run(
         [sys.executable, "-c", _FETCH],
@@ -55,11 +61,23 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{line.pyspark} is wanted, and pyspark is {found or 'absent'}", file=sys.stderr)
         return fetching.returncode or 2
     print(f"pyspark {found}, {line.packages} {line.iceberg_packages}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", _MARKERS, *options]
+    usual, paths = (
+        (_QUICK_OPTIONS, lanes.STEPS[_STEP].paths) if own.quick else (("-m", _MARKERS), _TESTS)
+    )
     asked = any((_ROOT / option.split("::")[0]).exists() for option in options)
     return subprocess.run(
-        [*command, *(() if asked else _TESTS)], cwd=_ROOT, env=environ, check=False
-    ).returncode
+        [
+            *(sys.executable, "-m", "pytest", "-q", *usual),
+            *(options if asked else (*options, *paths)),
+        ],
+        cwd=_ROOT, env=environ, check=False,
+    ).returncode  # fmt: skip
+
+
+def in_turn() -> str:
+    """Return the version that is due with this code: for the same code the same one."""
+    digest = lanes.digest_of(_STEP) or "0"
+    return SPARK_LINES[1 + int(digest, 16) % (len(SPARK_LINES) - 1)].minor
 
 
 def environment(line: SparkLine) -> Mapping[str, str]:

@@ -78,7 +78,7 @@ class Selection:
 
         Paths among `options` narrow the step's own; None if nothing of the step is left.
         """
-        asked = [option for option in options if (ROOT / option.split("::")[0]).exists()]
+        asked = _paths(options)
         paths = self._below(asked) if asked else self.paths
         if not paths:
             return None
@@ -103,11 +103,20 @@ class Selection:
         ]
 
 
+def _paths(options: Sequence[str]) -> list[str]:
+    """Return those options that name tests."""
+    return [option for option in options if (ROOT / option.split("::")[0]).exists()]
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A program that counts as one test: it has passed when it exits with 0."""
 
     command: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    programs: tuple[str, ...] | None = None
+    """As those of a selection: with what it runs in `paths`, they tell when `run_ci` needs it."""
+    markers = ""
 
 
 _CONSUMER = ("spark_consumer",)
@@ -151,6 +160,16 @@ STEPS: dict[str, Selection | Program] = {
         is_named=True,
         programs=_CONSUMER,
     ),
+    "another Spark": Program(
+        ("python", "-m", "tests.another_spark", "--quick"),
+        (
+            "tests/spark/sinks/test_contract.py",
+            "tests/spark/batch/test_batch.py",
+            "tests/spark/library/test_query.py",
+            "tests/spark/spark/test_query.py",
+        ),
+        (*_CONSUMER, "requirements", "tests/another_spark.py"),
+    ),
     # What these show is shown to `./dev ci` by fewer cases, or with smaller parts.
     "deep spark": Selection(("tests/spark",), "deep", "loadfile", is_ordered=True, is_named=True),
     "deep integration": Selection(("tests/integration",), "deep", "loadfile", is_named=True),
@@ -172,7 +191,7 @@ STEPS: dict[str, Selection | Program] = {
 LANES: dict[str, tuple[str, ...]] = {
     "unit": ("unit",),
     "test": ("unit", "simulation", "spark", "smoke"),
-    "test-real": ("integration", "spark", "slow spark"),
+    "test-real": ("integration", "spark", "slow spark", "another Spark"),
     "test-stores": ("stores",),
     "images": ("images",),
     "test-deep": (
@@ -339,7 +358,7 @@ def run_lane(
 
     `arguments` go to every pytest run, except `--timings FILE`, and so does `always`, which selects
     no tests.  Left out are the steps in `without`, and those that contain none of the paths in
-    `arguments`.  A step that fails does not stop the others; Ctrl-C does, with KeyboardInterrupt.
+    `arguments`, as is each program then.  A step that fails does not stop the others; Ctrl-C does, with KeyboardInterrupt.
     A step that passes without options leaves the stamp that `run_ci` looks at.
     """
     parser = argparse.ArgumentParser(prog=f"./dev {lane}", add_help=False, allow_abbrev=False)
@@ -349,7 +368,7 @@ def run_lane(
     results: list[Result] = []
     for name in steps:
         # What is edited while the step runs was not tested.
-        digest = None if options else _digest(name)
+        digest = None if options else digest_of(name)
         result = _run_step(name, options, run=run, always=always)
         if result is not None:
             results.append(result)
@@ -398,16 +417,16 @@ def run_ci(arguments: Sequence[str], *, run: Run) -> list[Result]:
     return results + run_checks("wheel", run=run)
 
 
-def _digest(name: str) -> str | None:
+def digest_of(name: str) -> str | None:
     """Return the hash of what a step covers as it is on disk; None if it has no stamp."""
     step = STEPS[name]
-    if isinstance(step, Program) or step.programs is None:
+    if step.programs is None:
         return None
     return STAMPS.digest((*step.paths, *step.programs), step.markers)
 
 
 def _tested_steps() -> tuple[str, ...]:
-    return tuple(name for name in STEPS if STAMPS.is_tested(name, _digest(name)))
+    return tuple(name for name in STEPS if STAMPS.is_tested(name, digest_of(name)))
 
 
 def _run_program(name: str, command: Sequence[str], *, run: Run) -> Result:
@@ -425,7 +444,7 @@ def _run_step(
 ) -> Result | None:
     step = STEPS[name]
     if isinstance(step, Program):
-        return _run_program(name, step.command, run=run)
+        return None if _paths(options) else _run_program(name, step.command, run=run)
     result = Result(name)
     with tempfile.TemporaryDirectory(prefix="tidegate-test-results-") as folder:
         path = Path(folder) / "results.xml"

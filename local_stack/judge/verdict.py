@@ -56,12 +56,14 @@ def judge_output(
     source: SourceReader,
     rule: CutRule,
     first: FirstRows | None = None,
+    cuts_from_us: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Compare a consumer's output folder with everything that was committed.
 
     `rule` returns the faults of a whole cut; `progress` gets a line for each stage.  With `first`
-    the stream began with the rows of that time, and has the changes after it.
+    the stream began with the rows of that time, and has the changes after it.  Releases before
+    `cuts_from_us` are not compared with the source, which keeps rows as they were for an hour.
     """
     delta = DeltaReader(output)
     progress("reading the changelog's files")
@@ -78,12 +80,14 @@ def judge_output(
         ]
     progress("comparing it with the commit log")
     figures = compare_changelog([*rows, *transactions], changelogs=changelogs, manifests=manifests)
+    cut = [manifest for manifest in manifests if manifest.through_us >= cuts_from_us]
     cuts = compare_cuts(
-        manifests,
+        cut,
         mirrors=delta,
         source=source,
         rule=rule,
-        progress=lambda done: progress(f"comparing release {done + 1} of {len(manifests)}"),
+        bounds=manifests,
+        progress=lambda done: progress(f"comparing release {done + 1} of {len(cut)}"),
     )
     times_us = release_times_us(delta, manifests)
     return Verdict(

@@ -1,7 +1,9 @@
 """Chaos on real parts: `python -m tests.chaos --seed 7 --minutes 3 [--json]`.
 
-Kills, stops and replaces workers and consumer, restarts the broker, and checks what Kafka and Delta
-then hold; `--only consumer --rate 60` leaves the fleet alone and gives the consumer more to do.
+Kills, stops and replaces workers and consumer, adds and retires a worker, restarts the broker and
+the registry, and checks what Kafka and Delta then hold; `--only consumer --rate 60` leaves the
+fleet alone and gives the consumer more to do.  `--calm 0.4` ends with a stretch without faults, in
+which no memory, no number of files or threads and no state may grow.
 Standard output gets the tables (or JSON), standard error what happens meanwhile.  Exit
 code: 0 all figures 0, 1 not, 130 interrupted.
 """
@@ -25,6 +27,10 @@ def main(
         list[str] | None, typer.Option(help="Only this kind or lane; may be repeated.")
     ] = None,
     rate: Annotated[float, typer.Option(min=1.0, help="Transfers per second.")] = 15.0,
+    calm: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Share of the minutes without faults, at the end.")
+    ] = 0.0,
+    pause: Annotated[float, typer.Option(min=0, help="More seconds between two faults.")] = 0.0,
     query_transport: Annotated[str, typer.Option(help="Setting of the workers.")] = "h2",
     keep: Annotated[bool, typer.Option("--keep", help="Keep output and logs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -47,6 +53,8 @@ def main(
         only=kinds,
         rate=rate,
         query_transport=query_transport,
+        calm=calm,
+        pause_s=pause,
     )
     run_program(
         lambda folder, view: run_chaos(options, folder=folder, view=view),

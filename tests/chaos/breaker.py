@@ -1,16 +1,16 @@
-"""Carries out planned faults on running programs and on the broker."""
+"""Carries out planned faults on running programs, on the broker and on the registry."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from tests.chaos.faults import Fault, Lane
 from tests.chaos.fleet import Fleet, Member
 from tests.chaos.patience import Patience
-from tidegate.local_stack.parts.kafka_broker import KafkaBroker
+from tidegate.local_stack.parts.process import Service
 from tidegate.local_stack.parts.programs import StepFollower, wait_for_step
 
 _CYCLE_DEADLINE_S = 150.0
@@ -19,8 +19,8 @@ _CYCLE_DEADLINE_S = 150.0
 _AIM_DEADLINE_S = 8.0
 _GONE_DEADLINE_S = 60.0
 _POLL_S = 0.05
-_BROKER_AFTERMATH_S = 45.0
-"""How long after its return the broker's absence still explains that a start has failed."""
+_AFTERMATH_S = 45.0
+"""How long after its return the absence of a service still explains that a start has failed."""
 
 _LAST_STEP = {"consumer": "state"}
 """The step that ends a cycle; a worker's is the commit."""
@@ -44,18 +44,21 @@ class Breaker:
     """Breaks one run; `abandoned` ends all waiting."""
 
     fleet: Fleet
-    kafka: KafkaBroker
+    services: Mapping[str, Service]
+    """The broker and the registry, by these words."""
     seconds: Callable[[], float]
     say: Callable[[str], None]
     applied: list[Applied] = field(default_factory=list)
     unhealed: list[str] = field(default_factory=list)
     abandoned: threading.Event = field(default_factory=threading.Event)
-    _away_since_s: float | None = None
-    _back_at_s: float = float("-inf")
+    rescale: Callable[[], str] = lambda: ""
+    """Starts or retires a worker, and says which."""
+    _back_at_s: dict[str, float] = field(default_factory=dict)
+    """When each service that went away was there again; infinite until then."""
 
     def __post_init__(self) -> None:
         """Let the fleet know when a start was bound to fail."""
-        self.fleet.had_no_broker = self.had_no_broker
+        self.fleet.was_away = self.was_away
 
     def follow(
         self, lane: Lane, faults: tuple[Fault, ...], *, began_s: float, for_s: float
@@ -69,19 +72,22 @@ class Breaker:
                 self.say(f"no time left for {fault.name}")
                 return
             match lane:
+                case "workers" if fault.kind == "rescale":
+                    at_s = self.seconds()
+                    self._note(fault, self.rescale(), "", at_s)
                 case "workers":
                     self._break_worker(fault)
                 case "consumer":
                     self._break_consumer(fault)
-                case "broker":
-                    self._break_broker(fault)
+                case "broker" | "registry":
+                    self._break_service(fault, lane)
                 case _:
                     assert_never(lane)
 
-    def had_no_broker(self) -> bool:
-        """Whether the broker is away, or was a moment ago."""
-        is_away = self._away_since_s is not None
-        return is_away or self.seconds() - self._back_at_s < _BROKER_AFTERMATH_S
+    def was_away(self) -> list[str]:
+        """Return the services that are away, or were a moment ago."""
+        since_s = self.seconds() - _AFTERMATH_S
+        return [name for name, back_s in self._back_at_s.items() if back_s > since_s]
 
     # ------------------------------------------------------------ programs
 
@@ -167,23 +173,25 @@ class Breaker:
             deadline_s=_AIM_DEADLINE_S,
         )
 
-    # ------------------------------------------------------------ the broker
+    # ------------------------------------------------------------ services
 
-    def _break_broker(self, fault: Fault) -> None:
-        at_s = self._away_since_s = self.seconds()
-        if fault.kind == "restart-broker":
-            self.kafka.stop()
+    def _break_service(self, fault: Fault, name: str) -> None:
+        service = self.services[name]
+        at_s = self.seconds()
+        self._back_at_s[name] = float("inf")
+        if fault.kind == "crash-broker":
+            service.kill()
         else:
-            self.kafka.kill()
-        code = self.kafka.process.exit_code if self.kafka.process else None
-        self.say(f"{fault.kind}: the broker is gone (exit code {code})")
+            service.stop()
+        code = service.process.exit_code if service.process else None
+        self.say(f"{fault.kind}: the {name} is gone (exit code {code})")
         self.abandoned.wait(fault.stop_s)
         if self.abandoned.is_set():
             return
-        self.kafka.start()
-        self._back_at_s, self._away_since_s = self.seconds(), None
-        self.say(f"the broker is back after {self._back_at_s - at_s:.0f} s")
-        self._note(fault, "broker", "", at_s)
+        service.start()
+        self._back_at_s[name] = self.seconds()
+        self.say(f"the {name} is back after {self._back_at_s[name] - at_s:.0f} s")
+        self._note(fault, name, "", at_s)
 
     # ------------------------------------------------------------ inside
 

@@ -1,6 +1,6 @@
 """Which faults befall a run, and when: decided by a seed before anything is started.
 
-Pure.  Faults stand in three lanes (workers, consumer, broker) that run beside each other; within a
+Pure.  Faults stand in lanes (workers, consumer, broker, registry) that run beside each other; in a
 lane one fault is over before the next begins.  A plan for three minutes or more holds every kind at
 least once; those are carried out even when a lane is late, the others only while there is time.
 """
@@ -14,18 +14,20 @@ from typing import Literal
 
 from tidegate.local_stack.demo.conductor import CONSUMER_STEPS, WORKER_STEPS
 
-Lane = Literal["workers", "consumer", "broker"]
+Lane = Literal["workers", "consumer", "broker", "registry"]
 FaultKind = Literal[
     "kill-worker",
     "stop-worker-briefly",
     "stop-worker",
     "stop-worker-in-transaction",
     "replace-stopped-worker",
+    "rescale",
     "kill-consumer",
     "stop-consumer",
     "replace-stopped-consumer",
     "restart-broker",
     "crash-broker",
+    "restart-registry",
 ]
 
 SESSION_TIMEOUT_MS = 6_000
@@ -38,7 +40,7 @@ _EXPIRED_AFTER_S = max(SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS) / 1_000 + 2.5
 
 
 _GAP_S = (3.0, 8.0)
-_FIRST_AT_S = {"workers": 3.0, "consumer": 8.0, "broker": 15.0}
+_FIRST_AT_S = {"workers": 3.0, "consumer": 8.0, "broker": 15.0, "registry": 12.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,18 @@ KINDS: dict[FaultKind, _Habit] = {
     "stop-worker": _Habit("workers", 17.0, _LONG_S),
     "stop-worker-in-transaction": _Habit("workers", 17.0, _LONG_S, WORKER_STEPS[1:]),
     "replace-stopped-worker": _Habit("workers", 18.0, (4.0, 11.0), WORKER_STEPS),
+    # One worker more, or one less.
+    "rescale": _Habit("workers", 6.0),
     "kill-consumer": _Habit("consumer", 35.0, steps=_CONSUMER_STEPS),
     "stop-consumer": _Habit("consumer", 12.0, (2.0, 9.0)),
     "replace-stopped-consumer": _Habit("consumer", 50.0, steps=_CONSUMER_STEPS[1:]),
     "restart-broker": _Habit("broker", 20.0, (0.0, 2.0)),
     "crash-broker": _Habit("broker", 20.0, (0.0, 2.0)),
+    "restart-registry": _Habit("registry", 15.0, (0.0, 4.0)),
 }
-LANES: tuple[Lane, ...] = ("workers", "consumer", "broker")
+LANES: tuple[Lane, ...] = ("workers", "consumer", "broker", "registry")
+_SPREAD: tuple[Lane, ...] = ("broker", "registry")
+"""Over the whole run: between two of them something must have been delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +109,22 @@ class Fault:
 
 
 def faults_of(
-    seed: int, *, seconds: float, only: Collection[FaultKind] = ()
+    seed: int, *, seconds: float, only: Collection[FaultKind] = (), pause_s: float = 0.0
 ) -> dict[Lane, tuple[Fault, ...]]:
-    """Return every lane's faults in the order of their instants; `only` leaves other kinds out."""
+    """Return every lane's faults in the order of their instants; `only` leaves other kinds out.
+
+    Between two faults of a lane are some seconds, and `pause_s` more.
+    """
     wanted = only or KINDS.keys()
-    return {lane: tuple(_lane(seed, lane, seconds=seconds, wanted=wanted)) for lane in LANES}
+    return {
+        lane: tuple(_lane(seed, lane, seconds=seconds, wanted=wanted, pause_s=pause_s))
+        for lane in LANES
+    }
 
 
-def _lane(seed: int, lane: Lane, *, seconds: float, wanted: Collection[FaultKind]) -> list[Fault]:
+def _lane(
+    seed: int, lane: Lane, *, seconds: float, wanted: Collection[FaultKind], pause_s: float
+) -> list[Fault]:
     chance = random.Random(f"{seed}/faults/{lane}")
     kinds = [kind for kind, habit in KINDS.items() if habit.lane == lane and kind in wanted]
     steps: dict[FaultKind, list[str]] = {kind: [] for kind in kinds}
@@ -136,8 +151,7 @@ def _lane(seed: int, lane: Lane, *, seconds: float, wanted: Collection[FaultKind
                 must=must,
             )
         )
-        # The broker's are spread over the run: between them something must have been delivered.
-        gap_s = seconds / 4 if lane == "broker" else 0.0
+        gap_s = seconds / 4 if lane in _SPREAD else pause_s
         at_s += habit.takes_s + gap_s + chance.uniform(*_GAP_S)
     return faults
 

@@ -17,7 +17,8 @@ from tests.chaos.judge.partitions import Query, queries_in
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.parts.programs import Program
 
-_RESTARTS_MAX = 15
+_ENDINGS_MAX = 15
+_WITHIN_S = 300.0
 _RESTART_PAUSE_S = 1.0
 _TAIL_BYTES = 65_536
 _KILLED = 137
@@ -34,8 +35,15 @@ _REPLACED = (
 _BEFORE_SIGNALS = '"event": "accelerator"'
 """The line of a worker that begins to connect; after that it handles signals."""
 
-_NO_BROKER = ("no Kafka broker answers", "Kafka answered with an error", "init_transactions failed")
-"""What a program may say that was started while there was no broker."""
+_NO_SERVICE = {
+    "broker": (
+        "no Kafka broker answers",
+        "Kafka answered with an error",
+        "init_transactions failed",
+    ),
+    "registry": ("the schema registry does not answer",),
+}
+"""What a program may say that was started while there was no broker, or no registry."""
 
 _NO_SOURCE = ("Spanner does not answer", "could not read a stream partition", "could not query")
 """What a worker may say whose first question to Spanner failed."""
@@ -88,7 +96,7 @@ def explanation_of(
     is_killed: bool,
     is_replaced: bool,
     is_stopping: bool,
-    no_broker: bool,
+    away: Collection[str],
     no_source: bool = False,
 ) -> str:
     """Return why an ending is as it must be after what was done to the program, or nothing."""
@@ -100,8 +108,9 @@ def explanation_of(
         return "stopped while it was still starting, before it handled signals"
     if is_replaced and any(text in words for text in _REPLACED):
         return "replaced by another process"
-    if no_broker and any(text in words for text in _NO_BROKER):
-        return "no broker"
+    for name in away:
+        if any(text in words for text in _NO_SERVICE[name]):
+            return f"no {name}"
     if no_source and any(text in words for text in _NO_SOURCE):
         return "the source failed"
     return ""
@@ -132,8 +141,8 @@ class Fleet:
     make: Mapping[str, Callable[[], Program]]
     seconds: Callable[[], float]
     say: Callable[[str], None]
-    had_no_broker: Callable[[], bool] = lambda: False
-    """Whether the broker was away just now or a moment ago."""
+    was_away: Callable[[], Collection[str]] = tuple
+    """Which services, the broker or the registry, were away just now or a moment ago."""
     source_fails: Callable[[], bool] = lambda: False
     """Whether queries of the source fail at times, also those of a worker that starts."""
     members: list[Member] = field(default_factory=list)
@@ -203,7 +212,11 @@ class Fleet:
                 due_s = self._restart_at_s.setdefault(member.label, now_s + _RESTART_PAUSE_S)
                 if now_s < due_s:
                     continue
-                if member.number >= _RESTARTS_MAX:
+                ended = sum(
+                    one.name.partition(".")[0] == name and one.at_s > self.seconds() - _WITHIN_S
+                    for one in self.endings
+                )
+                if ended >= _ENDINGS_MAX:
                     raise PartFailedError(
                         f"{name} ends again and again: {member.ending.words}", log=str(member.log)
                     )
@@ -229,7 +242,7 @@ class Fleet:
             is_killed=member.is_killed,
             is_replaced=member.is_replaced,
             is_stopping=member.is_stopping,
-            no_broker=self.had_no_broker(),
+            away=self.was_away(),
             # Once it works, a worker repeats what fails.
             no_source=self.source_fails() and not member.program.has_begun,
         )

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tests.chaos.breaker import Applied, Breaker
 from tests.chaos.fleet import Ending, Fleet
+from tests.chaos.growth import Sample
 from tests.chaos.judge.topics import Published
 from tests.chaos.lineage import Lineage
 from tidegate.local_stack.judge.log import LoggedTransaction
@@ -32,6 +33,8 @@ class Report:
     endings: list[Ending] = field(default_factory=list)
     """Those that were no kill and no orderly stop."""
     counts: dict[str, int] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    """What all programs held, as the run went on."""
     logs: str = ""
     seconds: float = 0.0
 

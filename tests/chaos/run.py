@@ -1,13 +1,15 @@
 """One run: a bank at work, faults, healing, and then everything that was left behind is checked.
 
 Order: stack, bank, workers, consumer; faults begin when the opened accounts have arrived in Delta;
-the customers work from then until everything has healed; the judge begins when the consumer has
-released the last commit and all programs have ended in order.
+the customers work from then until everything has healed, and through a stretch without faults if
+one was asked for; the judge begins when the consumer has released the last commit and all programs
+have ended in order.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +24,7 @@ from tests.chaos.faults import (
     faults_of,
 )
 from tests.chaos.fleet import Fleet
+from tests.chaos.growth import Sampler, growth_in
 from tests.chaos.judge.plans import PlanRecorder, compare_plans
 from tests.chaos.judge.sinks import judge_sinks
 from tests.chaos.judge.topics import Decoder, Topics, read_published
@@ -52,6 +55,8 @@ _LATENESS_S = 600.0
 
 _FIRST_DEADLINE_S = 300.0
 _CATCH_UP_DEADLINE_S = 240.0
+_VERSIONS_KEPT_S = 3_000.0
+"""Spanner keeps rows as they were for an hour; the judge takes some minutes of it."""
 _PROGRESS_VERSION = "TIDEGATE_PRODUCER_PROGRESS_VERSION"
 _SMALL_RELEASE = "TIDEGATE_CONSUMER_SMALL_RELEASE_ROWS_MAX"
 _ORDERED_TOPIC = "everything-in-order"
@@ -80,6 +85,20 @@ class Options:
     rate: float = 15.0
     """Transfers per second; each changes four rows or more."""
     query_transport: str = "h2"
+    calm: float = 0.0
+    """The share of the minutes, at their end, that has load and churn, and no faults."""
+    pause_s: float = 0.0
+    """More seconds between two faults of a lane."""
+
+    @property
+    def faults_s(self) -> float:
+        """How long faults go on."""
+        return self.minutes * 60 * (1 - self.calm)
+
+    @property
+    def calm_s(self) -> float:
+        """How long nothing is broken after that."""
+        return self.minutes * 60 * self.calm
 
 
 def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
@@ -119,6 +138,7 @@ class _Run:
             },
         )
         self._workers = [f"w{number}" for number in range(1, options.workers + 1)]
+        self._one_more = f"w{options.workers + 1}"
         self._released = Pipeline(self._programs).released
         self._recorder = PlanRecorder(self._programs.checkpoint)
         self._lineage = Lineage(
@@ -133,6 +153,20 @@ class _Run:
             reserve=1,
             log=folder / "logs" / "customers.log",
         )
+        self._sampler = Sampler(
+            seconds=lambda: view.seconds,
+            programs=self._running,
+            folders={
+                "topics": stack.config.data_dir.absolute() / "kafka" / "log",
+                "checkpoint": self._programs.checkpoint,
+                "output": self._programs.output,
+            },
+            progress=lambda: (
+                self._customers.done,
+                time.time() - self._released().through_us / 1_000_000,
+            ),
+        )
+        self._calm_from_s = self._calm_until_s = 0.0
         self._begun: set[str] = set()
         """Workers that had a process."""
         self._consumers = 0
@@ -159,14 +193,16 @@ class _Run:
             what="the opened accounts to arrive in Delta",
             deadline_s=_FIRST_DEADLINE_S,
         )
-        view.stage(f"{options.minutes:g} minutes of faults")
         self._customers.start()
         self._is_open = True
         self._break()
         self._heal()
+        self._calm_down()
+        self._is_open = False
+        self._customers.stop()
         transactions = self._last_commits()
         view.stage("stopping all programs")
-        self._fleet.stop(["consumer", *self._workers])
+        self._fleet.stop(["consumer", *self._active_workers])
         self._recorder.look()
         return self._report(transactions)
 
@@ -183,14 +219,21 @@ class _Run:
     def _make_fleet(self) -> None:
         self._fleet = Fleet(
             make={
-                **{name: lambda name=name: self._worker(name) for name in self._workers},
+                **{
+                    name: lambda name=name: self._worker(name)
+                    for name in (*self._workers, self._one_more)
+                },
                 "consumer": self._consumer,
             },
             seconds=lambda: self._view.seconds,
             say=self._view.event,
         )
         self._breaker = Breaker(
-            self._fleet, self._stack.kafka, seconds=lambda: self._view.seconds, say=self._view.event
+            self._fleet,
+            {"broker": self._stack.kafka, "registry": self._stack.registry},
+            seconds=lambda: self._view.seconds,
+            say=self._view.event,
+            rescale=self._rescale,
         )
         self._stage = Stage(
             self._fleet, self._breaker, self._view, look=self._look, figures=self._figures
@@ -225,8 +268,9 @@ class _Run:
 
     def _break(self) -> None:
         """Carry out all faults; returns when the last one is over."""
-        for_s = self._options.minutes * 60
-        plan = faults_of(self._options.seed, seconds=for_s, only=self._options.only)
+        options, for_s = self._options, self._options.faults_s
+        self._view.stage(f"{for_s / 60:g} minutes of faults")
+        plan = faults_of(options.seed, seconds=for_s, only=options.only, pause_s=options.pause_s)
         began_s = self._view.seconds
         self._stage.break_for(
             for_s,
@@ -241,9 +285,20 @@ class _Run:
     def _heal(self) -> None:
         """Wait until every program has gone through a cycle and something was committed after."""
         self._view.stage("healing")
-        self._stage.heal([*self._workers, "consumer"])
-        self._is_open = False
-        self._customers.stop()
+        self._stage.heal(self._fleet.active)
+
+    def _calm_down(self) -> None:
+        """Let everything work without faults, while stream partitions split, merge and move."""
+        for_s = self._options.calm_s
+        if not for_s:
+            return
+        self._view.stage(f"{for_s / 60:g} minutes without faults")
+        self._calm_from_s = self._view.seconds
+        over = threading.Event()
+        self._stage.break_for(
+            for_s, lanes=[], beside=[partial(self._lineage.churn, over)], end=over.set
+        )
+        self._calm_until_s = self._view.seconds
 
     def _last_commits(self) -> list[LoggedTransaction]:
         """Return the commit log, once all of it is released or the deadline has passed."""
@@ -281,12 +336,14 @@ class _Run:
         plans = self._recorder.plans
         report.add("plans", compare_plans(plans, published.data))
         source = SpannerSource(self._database, bank_layout())
+        cuts_from_us = int((time.time() - _VERSIONS_KEPT_S) * 1_000_000)
         verdict = judge_output(
             output,
             transactions=transactions,
             source=source,
             rule=lambda cut, at_us: self._bank.faults(cut, opened=at_us >= self._opened_us),
             progress=view.detail,
+            cuts_from_us=cuts_from_us,
         )
         report.add_output(verdict)
         sinks = judge_sinks(
@@ -296,6 +353,7 @@ class _Run:
             ordered_topic=_ORDERED_TOPIC,
             transactions=transactions,
             source=source,
+            cuts_from_us=cuts_from_us,
         )
         for name, faults in sinks.items():
             report.add(name, faults if self._consumers > 1 else [])
@@ -305,6 +363,18 @@ class _Run:
             self._lineage,
             published=published,
             transactions=transactions,
+        )
+        report.samples = self._sampler.samples
+        report.add(
+            "growth",
+            list(
+                growth_in(
+                    report.samples,
+                    from_s=self._calm_from_s,
+                    until_s=self._calm_until_s,
+                    state=["checkpoint"],
+                )
+            ),
         )
         report.counts |= {
             "kafka_records": len(published.data),
@@ -320,8 +390,34 @@ class _Run:
     def _has_begun(self, name: str) -> bool:
         return self._fleet.current(name).program.has_begun
 
+    @property
+    def _active_workers(self) -> list[str]:
+        return [name for name in self._fleet.active if name != "consumer"]
+
+    def _rescale(self) -> str:
+        """Start one more worker, or end it; returns its name."""
+        name = self._one_more
+        if name in self._fleet.active:
+            self._view.event(f"rescale: {name} is taken away")
+            self._fleet.retire(name)
+        else:
+            self._view.event(f"rescale: {name} joins")
+            self._fleet.start(name)
+        return name
+
+    def _running(self) -> dict[str, int]:
+        """Return the pids of all programs, those of the stack included."""
+        stack = self._stack
+        services = {"broker": stack.kafka, "registry": stack.registry, "spanner": stack.simulator}
+        processes = {
+            **{name: self._fleet.current(name).program.process for name in self._fleet.active},
+            **{name: one.process for name, one in services.items() if one is not None},
+        }
+        return {name: one.pid for name, one in processes.items() if one and one.is_running}
+
     def _look(self) -> None:
         self._recorder.look()
+        self._sampler.look()
         if self._is_open and self._customers.has_finished:
             raise PartFailedError("the bank's customers have finished too early")
 

@@ -21,7 +21,7 @@ ORDERLY = (
 )
 REPLACED = "error: the group fenced this worker: Broker: Static consumer fenced"
 NO_SOURCE = "error: Spanner does not answer (code='UNAVAILABLE')"
-NOTHING = {"is_killed": False, "is_replaced": False, "is_stopping": False, "no_broker": False}
+NOTHING = {"is_killed": False, "is_replaced": False, "is_stopping": False, "away": ()}
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ NOTHING = {"is_killed": False, "is_replaced": False, "is_stopping": False, "no_b
         (1, REPLACED, {"is_replaced": True}, True),
         (1, REPLACED, {}, False),
         (1, "error: something else", {"is_replaced": True}, False),
-        (2, "error: no Kafka broker answers at here", {"no_broker": True}, True),
+        (2, "error: no Kafka broker answers at here", {"away": ["broker"]}, True),
         (2, "error: no Kafka broker answers at here", {}, False),
-        (2, "error: init_transactions failed: timed out", {"no_broker": True}, True),
+        (2, "error: init_transactions failed: timed out", {"away": ["broker"]}, True),
         (2, "error: init_transactions failed: timed out", {}, False),
-        (2, "error: no worker answers", {"no_broker": True}, False),
+        (2, "error: no worker answers", {"away": ["broker"]}, False),
         (2, NO_SOURCE, {"no_source": True}, True),
         (2, NO_SOURCE, {}, False),
         (2, "error: no worker answers", {"no_source": True}, False),
@@ -119,7 +119,7 @@ def test_who_ends_is_noted_and_started_again(fleet_of, monkeypatch):
 
 def test_who_ends_again_and_again_ends_the_run(fleet_of, monkeypatch):
     monkeypatch.setattr("tests.chaos.fleet._RESTART_PAUSE_S", 0.0)
-    monkeypatch.setattr("tests.chaos.fleet._RESTARTS_MAX", 2)
+    monkeypatch.setattr("tests.chaos.fleet._ENDINGS_MAX", 2)
     fleet, _ = fleet_of("import sys; print('error: tired'); sys.exit(3)")
     fleet.start("p")
 

@@ -43,10 +43,12 @@ def judge_sinks(
     ordered_topic: str,
     transactions: Sequence[LoggedTransaction],
     source: SourceReader,
+    cuts_from_us: int = 0,
 ) -> Findings:
     """Return what is wrong, by sink, once everything is released and merged.
 
-    `begins` has the first release of a sink; 0 for a sink that it does not name.
+    `begins` has the first release of a sink; 0 for a sink that it does not name.  Releases before
+    `cuts_from_us` are not compared with the source.
     """
     delta, iceberg = DeltaReader(output), IcebergReader(output / "iceberg")
     manifests = delta.manifests()
@@ -104,7 +106,8 @@ def judge_sinks(
     joined = [
         one
         for one in every
-        if any(entry.mirror_version is not None for entry in one.tables.values())
+        if one.through_us >= cuts_from_us
+        and any(entry.mirror_version is not None for entry in one.tables.values())
     ]
     cuts = compare_cuts(joined, mirrors=iceberg, source=source, bounds=every)
     wrong["iceberg_mirror"] = list(cuts.examples)

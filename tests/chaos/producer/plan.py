@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tests.chaos.faults import KINDS, Fault, FaultKind, faults_of
+from tests.chaos.faults import KINDS, Fault, FaultKind, Lane, faults_of
 
 SIZES = (1, 4, 2, 3)
 """How many workers there are, one stage after the other."""
@@ -13,8 +13,11 @@ SIZES = (1, 4, 2, 3)
 _BEGINS = (0.0, 0.12, 0.5, 0.75)
 """When each stage begins, as a share of the run; the second one is the longest."""
 
-_OF_WORKERS: tuple[FaultKind, ...] = tuple(k for k, one in KINDS.items() if one.lane == "workers")
-_OF_BROKER: tuple[FaultKind, ...] = tuple(k for k, one in KINDS.items() if one.lane == "broker")
+_OF_WORKERS: tuple[FaultKind, ...] = tuple(
+    kind for kind, one in KINDS.items() if one.lane == "workers" and kind != "rescale"
+)
+"""The stages rescale."""
+_SERVICES: tuple[Lane, ...] = ("broker", "registry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ def worker_stages_of(
     ]
 
 
-def broker_faults_of(seed: int, *, seconds: float) -> tuple[Fault, ...]:
-    """Return when the broker goes away."""
-    return faults_of(seed, seconds=seconds, only=_OF_BROKER)["broker"]
+def service_faults_of(seed: int, *, seconds: float) -> dict[Lane, tuple[Fault, ...]]:
+    """Return when broker and registry go away."""
+    plan = faults_of(seed, seconds=seconds)
+    return {lane: plan[lane] for lane in _SERVICES}

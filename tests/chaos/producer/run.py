@@ -25,7 +25,7 @@ from tests.chaos.judge.topics import Decoder, Topics, read_published
 from tests.chaos.judge.verdict import judge_topics
 from tests.chaos.lineage import Lineage
 from tests.chaos.opening import run_on_a_stack
-from tests.chaos.producer.plan import SIZES, broker_faults_of, worker_stages_of
+from tests.chaos.producer.plan import SIZES, service_faults_of, worker_stages_of
 from tests.chaos.producer.source_faults import SourceFaults
 from tests.chaos.producer.statements import Statements
 from tests.chaos.producer.workload import STREAM, Workload, initial_ddl, initial_layout, is_poison
@@ -168,7 +168,10 @@ class _Run:
             source_fails=lambda: not self._calm.is_set(),
         )
         self._breaker = Breaker(
-            self._fleet, stack.kafka, seconds=lambda: view.seconds, say=view.event
+            self._fleet,
+            {"broker": stack.kafka, "registry": stack.registry},
+            seconds=lambda: view.seconds,
+            say=view.event,
         )
         self._stage = Stage(
             self._fleet, self._breaker, view, look=self._look, figures=self._figures
@@ -188,12 +191,15 @@ class _Run:
         writers = self._workload.writers(self._quiet)
         view.stage(f"{options.minutes:g} minutes of faults")
         began_s = self._began_s = view.seconds
-        broker = broker_faults_of(options.seed, seconds=seconds)
+        services = service_faults_of(options.seed, seconds=seconds)
         self._stage.break_for(
             seconds,
             lanes=[
                 partial(self._follow_workers, began_s, seconds),
-                partial(self._breaker.follow, "broker", broker, began_s=began_s, for_s=seconds),
+                *(
+                    partial(self._breaker.follow, lane, faults, began_s=began_s, for_s=seconds)
+                    for lane, faults in services.items()
+                ),
             ],
             beside=[
                 partial(self._lineage.churn, self._calm),
