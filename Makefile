@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 
-TARGETS := check setup demo up test test-real test-stores test-spark images test-deep test-simulator unit sim sim-mutants mutation fuzz differential conformance chaos chaos-producer chaos-consumer soak lint format types imports wheel docs lock chart ci clean
+TARGETS := check setup demo up test test-real test-stores test-spark images test-deep test-simulator unit sim sim-mutants mutation fuzz differential conformance chaos chaos-producer chaos-consumer soak lint format types imports wheel docs pictures lock chart ci clean
 
 FLAGS = $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -46,6 +47,25 @@ def machine(**more: Any) -> dict[str, Any]:
         "python": platform.python_version(),
         **more,
     }
+
+
+def document(measured: Any, **more: Any) -> str:
+    """Return what was measured as JSON, with the command, the commit and the machine."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], check=False, capture_output=True, text=True
+    )
+    found = {
+        "command": shlex.join(["python", "-m", *_module(sys.orig_argv)]),
+        "commit": commit.stdout.strip(),
+        "machine": machine(**more),
+        "measured": measured,
+    }
+    return json.dumps(found, indent=1)
+
+
+def _module(words: list[str]) -> list[str]:
+    """Return what follows `-m` in a command."""
+    return words[words.index("-m") + 1 :] if "-m" in words else words[1:]
 
 
 def memory_bytes(name: str, pid: int | str = "self") -> int:

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = any((_ROOT / option.split("::")[0]).exists() for option in options)
     return subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-q", *usual),
+            *(sys.executable, "-m", "pytest", "-v", *usual),
             *(options if asked else (*options, *paths)),
         ],
         cwd=_ROOT, env=environ, check=False,

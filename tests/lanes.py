@@ -116,6 +116,7 @@ class Program:
     paths: tuple[str, ...] = ()
     programs: tuple[str, ...] | None = None
     """As those of a selection: with what it runs in `paths`, they tell when `run_ci` needs it."""
+    limit_s: float | None = None
     markers = ""
 
 
@@ -169,6 +170,7 @@ STEPS: dict[str, Selection | Program] = {
             "tests/spark/spark/test_query.py",
         ),
         (*_CONSUMER, "requirements", "tests/another_spark.py"),
+        _LIMIT_S,
     ),
     # What these show is shown to `./dev ci` by fewer cases, or with smaller parts.
     "deep spark": Selection(("tests/spark",), "deep", "loadfile", is_ordered=True, is_named=True),
@@ -358,7 +360,8 @@ def run_lane(
 
     `arguments` go to every pytest run, except `--timings FILE`, and so does `always`, which selects
     no tests.  Left out are the steps in `without`, and those that contain none of the paths in
-    `arguments`, as is each program then.  A step that fails does not stop the others; Ctrl-C does, with KeyboardInterrupt.
+    `arguments`, as is each program then.  A step that fails does not stop the others; Ctrl-C does,
+    with KeyboardInterrupt.
     A step that passes without options leaves the stamp that `run_ci` looks at.
     """
     parser = argparse.ArgumentParser(prog=f"./dev {lane}", add_help=False, allow_abbrev=False)
@@ -429,10 +432,12 @@ def _tested_steps() -> tuple[str, ...]:
     return tuple(name for name in STEPS if STAMPS.is_tested(name, digest_of(name)))
 
 
-def _run_program(name: str, command: Sequence[str], *, run: Run) -> Result:
+def _run_program(
+    name: str, command: Sequence[str], *, run: Run, limit_s: float | None = None
+) -> Result:
     print(f"\n==== {name}", flush=True)
     result = Result(name)
-    code = _timed(result, list(command), run, None)
+    code = _timed(result, list(command), run, limit_s)
     result.passed, result.failed = int(code == 0), int(code != 0)
     if code != 0:
         result.failures.append((name, ""))
@@ -444,7 +449,9 @@ def _run_step(
 ) -> Result | None:
     step = STEPS[name]
     if isinstance(step, Program):
-        return None if _paths(options) else _run_program(name, step.command, run=run)
+        if _paths(options):
+            return None
+        return _run_program(name, step.command, run=run, limit_s=step.limit_s)
     result = Result(name)
     with tempfile.TemporaryDirectory(prefix="tidegate-test-results-") as folder:
         path = Path(folder) / "results.xml"

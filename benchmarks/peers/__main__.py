@@ -1,25 +1,27 @@
-"""Tidegate beside another program that publishes Spanner's changes: CPU time for the same backlog.
+"""Tidegate beside another program that publishes Spanner's changes.
 
-    python -m benchmarks.peers debezium [--rounds 3] [--changes 300000] [--only NAME …] [--json]
+    python -m benchmarks.peers debezium [backlog | steady] [--rounds 3] [--changes 300000]
+        [--only NAME …] [--json]
 
-Starts Kafka, a registry and the Spanner simulator (`tidegate.local_stack`), writes the backlog, and
-lets one program after the other publish all of it, each in every round.  Fetches the other program
-first, once.  Ends with 1 if a program did not publish everything.
+Starts Kafka, a registry and the Spanner simulator (`tidegate.local_stack`), and lets one program
+after the other publish, each in every round: the same backlog (CPU time, rate, bytes), or 1,000
+changes a second through a split and a SIGKILL (delays, and what is lost, repeated, reordered).
+Fetches the other program first, once.  Ends with 1 if a program did not publish its backlog.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from benchmarks.measuring import (
-    machine,
+    document,
     options_parser,
     require_known,
     say,
@@ -27,10 +29,12 @@ from benchmarks.measuring import (
     spread_text,
 )
 from benchmarks.peers import debezium, worker
-from benchmarks.peers.backlog import ROWS_AT_ONCE, STREAM_PARTITIONS, TABLE, write_backlog
+from benchmarks.peers.backlog import ROWS_AT_ONCE, STREAM, STREAM_PARTITIONS, TABLE, write_backlog
 from benchmarks.peers.parts import PeerParts, fetch_peer_parts
 from benchmarks.peers.publishing import READ_AT_ONCE, TOPIC_PARTITIONS, publish
+from benchmarks.peers.steady import debezium_json, steady, tidegate_avro
 from tidegate.local_stack.config import load_config
+from tidegate.local_stack.demo.conductor import SimulatorControl
 from tidegate.local_stack.errors import FetchError
 from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.process import ProcessSpec
@@ -51,6 +55,11 @@ class Setting:
     parts: PeerParts
     database: DatabaseName
     start: str
+
+    @property
+    def kafka_log(self) -> Path:
+        """The folder in which the broker keeps its topics."""
+        return self.stack.config.data_dir.absolute() / "kafka" / "log"
 
     def debezium(self, name: str, *, converter: Mapping[str, str] = debezium.JSON) -> ProcessSpec:
         """Debezium's connector, by default with JSON without schemas."""
@@ -98,6 +107,10 @@ PROGRAMS: dict[str, Callable[[Setting, str], ProcessSpec]] = {
 }
 
 
+STEADY = ("debezium, JSON", "tidegate")
+"""Those whose records the measure of the steady load reads."""
+
+
 def main(arguments: list[str]) -> None:
     """Measure what was chosen; print a table, or JSON."""
     options = _options(arguments)
@@ -120,19 +133,27 @@ def main(arguments: list[str]) -> None:
         ) as stack,
     ):
         database = DatabaseName(stack.spanner_address, instance="peers", database="peers")
-        say(f"writing {options.changes} changes")
-        start = write_backlog(database, changes=options.changes)
+        is_steady = options.measure == "steady"
+        changes = 0 if is_steady else options.changes
+        say(f"writing {changes} changes")
+        start = write_backlog(database, changes=changes)
         setting = Setting(stack, java, parts, database, start)
         for number in range(options.rounds):
-            for name in _in_turn(options.only, number):
+            for place, name in enumerate(_in_turn(options.only, number)):
                 say(f"round {number + 1} of {options.rounds}: {name}")
                 program = f"{name.replace(',', '').replace(' ', '-')}-{number}"
+                run = 1 + number * len(options.only) + place
                 try:
-                    found = publish(
-                        PROGRAMS[name](setting, program),
-                        topic=f"{program}.{TABLE}",
-                        bootstrap_servers=stack.bootstrap_servers,
-                        changes=options.changes,
+                    found = (
+                        _steady(setting, name, program, run)
+                        if is_steady
+                        else publish(
+                            PROGRAMS[name](setting, program),
+                            topic=f"{program}.{TABLE}",
+                            bootstrap_servers=stack.bootstrap_servers,
+                            changes=changes,
+                            kafka_log=setting.kafka_log,
+                        )
                     )
                 except SystemExit as failed:  # the figures of the others are not lost
                     failures.append(f"{name}: {failed}")
@@ -148,20 +169,39 @@ def main(arguments: list[str]) -> None:
             "debezium": parts.version("debezium-connector-spanner"),
             "converter": parts.version("apicurio-registry-utils-converter"),
         }
-        print(json.dumps({"machine": machine(**versions), "measured": measured}))
+        print(document(measured, **versions))
     else:
         _show(measured)
     if failures:
         sys.exit(1)
 
 
+def _steady(setting: Setting, name: str, program: str, run: int) -> Figures:
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    stack = setting.stack
+    return steady(
+        PROGRAMS[name](replace(setting, start=now), program),
+        topic=f"{program}.{TABLE}",
+        decode=debezium_json if name.startswith(PEER) else tidegate_avro(stack.registry_url),
+        bootstrap_servers=stack.bootstrap_servers,
+        database=setting.database,
+        control=SimulatorControl(
+            stack.control_address, database=setting.database.path, stream=STREAM
+        ),
+        first=run * 100_000,
+    )
+
+
 def _options(arguments: list[str]) -> Any:
     names = list(PROGRAMS)
     parser = options_parser("benchmarks.peers", __doc__, names, names, 3)
     parser.add_argument("peer", choices=[PEER], help="what Tidegate is compared with")
+    parser.add_argument("measure", nargs="?", choices=["backlog", "steady"], default="backlog")
     parser.add_argument("--changes", type=int, default=300_000, help="the backlog")
     options = parser.parse_args(arguments)
-    require_known(parser, options.only, names)
+    if options.measure == "steady" and options.only == names:
+        options.only = list(STEADY)
+    require_known(parser, options.only, STEADY if options.measure == "steady" else names)
     least = 3 * READ_AT_ONCE
     if options.changes < least or options.changes % ROWS_AT_ONCE:
         parser.error(f"--changes is a multiple of {ROWS_AT_ONCE}, {least} or more")
@@ -185,7 +225,8 @@ def summaries(rounds: Mapping[str, list[Figures]]) -> list[dict[str, Any]]:
     for name, found in rounds.items():
         one: dict[str, Any] = {"name": name, "rounds": len(found)}
         one |= {figure: spread([each[figure] for each in found]) for figure in found[0]}
-        if name not in peers:
+        one["raw"] = found
+        if name not in peers and "cpu_us" in found[0]:
             one["times"] = {
                 peer: {
                     figure: round(_median(theirs, figure) / _median(found, figure), 2)

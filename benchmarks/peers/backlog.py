@@ -35,7 +35,7 @@ _TRANSACTIONS_OF_ROWS = 40
 _WRITERS = 4
 _QUARTER = 1 << 62
 """The keys of one of four stream partitions: a new change stream shares all of INT64 evenly."""
-_EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 def write_backlog(name: DatabaseName, *, changes: int) -> str:
@@ -48,7 +48,7 @@ def write_backlog(name: DatabaseName, *, changes: int) -> str:
         inserted = writers.map(lambda n: _insert(database, n), range(_TRANSACTIONS_OF_ROWS))
         last_us = max(inserted)
         updates = range(changes // ROWS_AT_ONCE)
-        for _ in writers.map(lambda n: _update(database, n), updates):
+        for _ in writers.map(lambda n: update(database, n), updates):
             pass
     return format_rfc3339((last_us + 1) * NS_PER_US)
 
@@ -64,7 +64,7 @@ def _insert(database: Any, transaction: int) -> int:
     """Insert the rows; return the commit time in microseconds since 1970."""
     rows = [
         (key(transaction, number), f"owner-{number:012d}", decimal.Decimal(number), "north",
-         _EPOCH.date(), True, number, _EPOCH)
+         EPOCH.date(), True, number, EPOCH)
         for number in range(ROWS_AT_ONCE)
     ]  # fmt: skip
     with database.batch() as batch:
@@ -72,8 +72,9 @@ def _insert(database: Any, transaction: int) -> int:
     return commit_time_us(batch.committed)
 
 
-def _update(database: Any, transaction: int) -> None:
-    at = _EPOCH + datetime.timedelta(milliseconds=transaction)
+def update(database: Any, transaction: int) -> int:
+    """Commit a transaction, whose number is in its rows; return its commit time (microseconds)."""
+    at = EPOCH + datetime.timedelta(milliseconds=transaction)
     with database.batch() as batch:
         for number in range(ROWS_AT_ONCE):
             kind = number // STREAM_PARTITIONS % 2
@@ -81,3 +82,4 @@ def _update(database: Any, transaction: int) -> None:
             balance = decimal.Decimal(transaction * ROWS_AT_ONCE + number) / 100
             values = (key(transaction, number), balance, third, at)
             batch.update(TABLE, columns=_UPDATED[kind], values=[values])
+    return commit_time_us(batch.committed)

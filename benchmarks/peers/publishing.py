@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import psutil
 from confluent_kafka import Consumer, TopicPartition
@@ -23,16 +24,18 @@ _PATIENCE_S = 900.0
 
 
 def publish(
-    program: ProcessSpec, *, topic: str, bootstrap_servers: str, changes: int
+    program: ProcessSpec, *, topic: str, bootstrap_servers: str, changes: int, kafka_log: Path
 ) -> dict[str, float]:
     """Start the program; return its figures when a `read_committed` consumer has that many records.
 
-    `cpu_s` and `wall_s` count from the start of the process; `warm_cpu_us` is CPU time for each
+    `cpu_s` and `wall_s` count from the start of the process, `per_s` from the first record on;
+    `warm_cpu_us` is CPU time for each
     change after the first third.  `extra` is how many records more came within the two seconds
-    after that.  Ends this program if the other one ends, or takes more than a quarter of an hour.
+    after that, and `bytes` the topic's size below the folder `kafka_log` for each record.  Ends
+    this program if the other one ends, or takes more than a quarter of an hour.
     """
-    _create(topic, bootstrap_servers)
-    consumer = _consumer_of(topic, bootstrap_servers)
+    create(topic, bootstrap_servers)
+    consumer = consumer_of(topic, bootstrap_servers)
     process = ChildProcess(program)
     warm_from = round(changes * _WARM_FROM)
     count = warm_count = 0
@@ -46,13 +49,13 @@ def publish(
             if count and not first_s:
                 first_s = now_s
             if count >= warm_from and not warm_count:
-                warm_count, warm_cpu_s = count, _cpu_s(process.pid)
+                warm_count, warm_cpu_s = count, cpu_seconds(process.pid)
             if not process.is_running or now_s > _PATIENCE_S:
                 sys.exit(
                     f"{program.name} published {count} of {changes} changes in {now_s:.0f} s; "
                     f"its log {program.log} ends with\n{process.log_tail(40)}"
                 )
-        cpu_s, wall_s = _cpu_s(process.pid), time.monotonic() - began
+        cpu_s, wall_s = cpu_seconds(process.pid), time.monotonic() - began
         most_mib = psutil.Process(process.pid).memory_info().rss / (1 << 20)
         settled_at = time.monotonic() + _SETTLE_S
         while time.monotonic() < settled_at:
@@ -66,19 +69,29 @@ def publish(
         "warm_cpu_us": (cpu_s - warm_cpu_s) * 1e6 / (changes - warm_count),
         "per_cpu_s": changes / cpu_s,
         "wall_s": wall_s,
+        "per_s": changes / (wall_s - first_s),
         "first_s": first_s,
         "mib": most_mib,
         "extra": count - changes,
+        "bytes": _size(kafka_log, topic) / count,
     }
 
 
-def _create(topic: str, bootstrap_servers: str) -> None:
+def _size(kafka_log: Path, topic: str) -> int:
+    """Return the bytes of a topic's records, with what is around them."""
+    segments = (folder.glob("*.log") for folder in kafka_log.glob(f"{topic}-*"))
+    return sum(path.stat().st_size for paths in segments for path in paths)
+
+
+def create(topic: str, bootstrap_servers: str) -> None:
+    """Create a topic of some topic partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for created in admin.create_topics([NewTopic(topic, TOPIC_PARTITIONS, 1)]).values():
         created.result(_ADMIN_TIMEOUT_S)
 
 
-def _consumer_of(topic: str, bootstrap_servers: str) -> Consumer:
+def consumer_of(topic: str, bootstrap_servers: str) -> Consumer:
+    """Return what reads all of a topic, and nothing that no transaction committed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -97,7 +110,7 @@ def _read(consumer: Consumer) -> int:
     return sum(one.error() is None for one in found)
 
 
-def _cpu_s(pid: int) -> float:
-    """CPU seconds of all threads of a process, user and system."""
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of all threads of a process, user and system."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)

@@ -9,7 +9,6 @@ with those of this one.  Ends with 1 if a round failed, or a figure is beyond it
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any
 import structlog
 
 from benchmarks.measuring import (
-    machine,
+    document,
     options_parser,
     require_known,
     say,
@@ -61,7 +60,7 @@ def main(arguments: list[str]) -> None:
     on_kafka, failures = _measure_on_kafka(paths, options)
     found += on_kafka
     if options.json:
-        print(json.dumps({"machine": machine(), "measured": found}))
+        print(document(found))
     is_accelerated = accelerator() is not None
     if not is_accelerated:
         say("without the accelerator: changes a CPU second have no aim")

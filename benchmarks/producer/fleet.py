@@ -105,6 +105,7 @@ class Fleet:
             "cpu_us": cpu_s * 1e6 / changes,
             "per_cpu_s": changes / cpu_s,
             "per_s": changes / elapsed_s,
+            "most_mib": self._most_mib,
         }
 
     def backfill(self, rows: int) -> dict[str, float]:
@@ -131,7 +132,7 @@ class Fleet:
             "first_row_s": first_s,
             "cpu_s": cpu_s,
             "cpu_us": cpu_s * 1e6 / rows,
-            "most_mib": max(memory_bytes("VmHWM", one.pid) for one in self._workers) / MIB,
+            "most_mib": self._most_mib,
         }
 
     def parked(
@@ -291,6 +292,10 @@ class Fleet:
             changes -= len(messages)
             if changes <= 0:
                 return
+
+    @property
+    def _most_mib(self) -> float:
+        return max(memory_bytes("VmHWM", one.pid) for one in self._workers) / MIB
 
     def _cpu_s(self) -> float:
         """CPU seconds of all threads of all workers."""

@@ -176,7 +176,7 @@ class _Run:
 
     def run(self) -> Report:
         """See `run_chaos`."""
-        view, options = self._view, self._options
+        view = self._view
         view.stage("creating the bank")
         self._database = create_bank_database(self._name)
         self._start = datetime.now(UTC)

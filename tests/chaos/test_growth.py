@@ -11,7 +11,7 @@ from tests.chaos.growth import Held, Sample, Sampler, growth_in, held_by
 
 
 def samples(*, mib=lambda n: 100.0, files=lambda n: 50, pid=lambda n: 7, state=lambda n: 1.0,
-            topics=lambda n: float(n)):  # fmt: skip
+            topics=float):  # fmt: skip
     return [
         Sample(
             at_s=10.0 * n,

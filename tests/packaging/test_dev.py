@@ -237,6 +237,17 @@ def test_a_failed_step_shows_its_output(dev, capfd):
     assert "the reason" in capfd.readouterr().err
 
 
+def test_where_the_time_of_an_installation_goes_is_printed(dev, capfd, monkeypatch):
+    monkeypatch.setattr(dev, "QUIET_REPORT_S", 0)
+    code = "import time; print('Collecting pyspark', flush=True); time.sleep(1.2)"
+    dev.shown("installing", [sys.executable, "-c", code])
+
+    lines = capfd.readouterr().err.splitlines()
+    assert "installing, 0 s: Collecting pyspark" in lines
+    assert lines[-1] == "installing: done, 1 s"
+    assert dev.TOOK_S["installing"] == 1
+
+
 def test_every_target_is_the_same_word_through_make_and_ci_runs_its_own(repository, dev):
     makefile = (repository / "Makefile").read_text()
     (targets,) = re.findall(r"^TARGETS := (.*)$", makefile, re.MULTILINE)

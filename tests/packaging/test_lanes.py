@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import lanes
+from tests.another_spark import in_turn
 from tests.stamps import Stamps
 
 FAILED = """<testcase classname="tests.unit.test_a" name="test_two" time="0.5">
@@ -106,7 +107,9 @@ def test_a_test_that_hangs_ends_its_step_and_is_the_last_name_printed():
     lanes.run_lane("test-real", [], run=runs)
 
     assert runs.limits_s == [3_600.0] * len(runs.commands)
-    assert all("-v" in command for command in runs.commands)
+    *steps, (*_, program, quick) = runs.commands
+    assert all("-v" in command for command in steps)
+    assert (program, quick) == ("tests.another_spark", "--quick")
 
 
 def test_of_a_run_that_is_ended_the_tests_that_failed_and_hung_are_named(tmp_path, capsys):
@@ -224,10 +227,10 @@ def test_ci_leaves_out_a_step_once_it_has_passed_and_until_what_it_covers_change
     tree, monkeypatch
 ):
     lanes.run_lane("test-real", [], run=Runs())
-    assert stamped(tree) == {"spark", "slow spark", "integration"}
+    assert stamped(tree) == {"spark", "slow spark", "another Spark", "integration"}
 
     names = {one.step for one in lanes.run_ci([], run=Runs())}
-    assert not {"spark", "slow spark", "integration"} & names
+    assert not {"spark", "slow spark", "another Spark", "integration"} & names
     assert {"unit", "smoke", "simulation", "simulator"} <= names
     # What was asked for by name is run.
     assert "integration" in [one.step for one in lanes.run_ci(["tests/integration"], run=Runs())]
@@ -235,7 +238,7 @@ def test_ci_leaves_out_a_step_once_it_has_passed_and_until_what_it_covers_change
     (tree / "spark_consumer" / "two.py").write_text("1\n")
     monkeypatch.setattr(lanes, "STAMPS", Stamps(tree))
     names = {one.step for one in lanes.run_ci([], run=Runs())}
-    assert {"spark", "slow spark", "integration"} <= names
+    assert {"spark", "slow spark", "another Spark", "integration"} <= names
     assert not {"simulation", "simulator"} & names
 
 
@@ -260,3 +263,11 @@ def test_what_is_edited_while_a_step_runs_does_not_count_as_tested(tree):
 
     assert "spark" not in lanes._tested_steps()
     assert "slow spark" not in lanes._tested_steps()
+
+
+def test_other_versions_of_spark_take_turns_as_the_code_changes(monkeypatch):
+    found = []
+    for digest in ("0", "1", "2", "f3", None):
+        monkeypatch.setattr(lanes, "digest_of", {"another Spark": digest}.get)
+        found.append(in_turn())
+    assert found == ["4.1", "4.2", "4.1", "4.2", "4.1"]
