@@ -17,6 +17,7 @@
     ├── TooManyParkedKeys       a stream partition would park more keys than it may
     ├── RedriveFailed           parked changes were not put back
     ├── GapNotAccepted          a stream partition was not moved past changes that have expired
+    ├── EndNotReached           only stopped stream partitions keep a bounded stream from its end
     ├── EndedInGap              a stream partition ended within such changes              exit 2
     ├── CommandNotWritten       an operator's command is not in the progress topic
     ├── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
@@ -333,6 +334,20 @@ class CommandRefused(ConfigError):  # noqa: N818 - named for what happened
         """Take the command as it is typed, the state as `status` names it, and what to do."""
         message = f"`{command}` is refused: the stream is {state}"
         super().__init__(message, hint=hint)
+
+
+class EndNotReached(ProducerError):  # noqa: N818 - named for what is so
+    """Only stopped stream partitions, and those after them, keep a bounded stream from its end."""
+
+    def __init__(self, token: str, reason: str, *, stopped: int) -> None:
+        """Take the slowest stopped stream partition, why it stopped, and how many did."""
+        super().__init__(
+            "the stream does not reach its end: a stream partition is stopped",
+            hint="Remove the cause (docs/reference/failures.md), then start the worker again",
+            token=token,
+            reason=reason,
+            stopped=stopped,
+        )
 
 
 class StreamNotStarted(ConfigError):  # noqa: N818 - named for what is so

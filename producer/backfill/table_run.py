@@ -144,16 +144,18 @@ def place_of(token: str) -> RunWait | RunChunk | None:
     try:
         text = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4))
         table, after, refusals, at_ns, *rest = json.loads(text)
-    except (ValueError, binascii.Error) as error:
+        further = rest.pop() if rest and isinstance(rest[-1], dict) else {}
+        # A chunk has its number of rows, a wait nothing.
+        rows, *_ = rest if kind == "chunk" else (0,)
+    except (ValueError, TypeError, binascii.Error) as error:
         raise SchemaError(
             "the token of a backfill cannot be read", token=token, cause=str(error)
         ) from error
     key = None if after is None else tuple(after)
-    further = rest.pop() if rest and isinstance(rest[-1], dict) else {}
     wait = RunWait(
         int(run), table, int(number), key, refusals,
         where=further.get("where", ""), failure=further.get("failure", ""), due_ns=at_ns,
         held_ns=further.get("held", 0), since_ns=further.get("since", 0),
         is_boosted=bool(further.get("boost", 0)),
     )  # fmt: skip
-    return wait if kind == "wait" else wait.chunk(at_ns, rows=rest[0])
+    return wait if kind == "wait" else wait.chunk(at_ns, rows=rows)

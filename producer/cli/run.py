@@ -67,6 +67,7 @@ def run(config: ProducerConfig) -> None:
             signal.signal(number, signal.SIG_DFL)
             worker.request_drain(leaves_group=config.leave_on_stop)
 
+        watch: EndWatch | None = None
         if config.until:
             watch = EndWatch(config, partial(worker.request_drain, leaves_group=True))
             exits.callback(watch.close)
@@ -74,6 +75,8 @@ def run(config: ProducerConfig) -> None:
         signal.signal(signal.SIGINT, on_signal)
         collect_rarely()
         worker.run()
+        if watch is not None and watch.failure is not None:
+            raise watch.failure
 
 
 def start(

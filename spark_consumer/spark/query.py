@@ -19,7 +19,7 @@ from tidegate.lineage.frontier import Frontier
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.open_lineage import RunLineage
 from tidegate.program.status_server import Health
-from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.errors import TidegateError, UnreachableError
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.spark_consumer.checkpoint.gate_files import (
     GateFiles,
@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
 
 _POLL_SECONDS = 1.0
+_ABSENCES_MAX = 40
+_ABSENCE_PAUSE_S = 5.0
+"""Before the query starts again: what does not answer has three minutes or more within ten."""
 _UNFINISHED_S = 3_600
 """After which a file that was not renamed is one of a write that was killed."""
 
@@ -194,6 +197,7 @@ def run(
                 lineage.begin()
             goal.resume(newest_state(gate))  # a stream that has ended gives no further batch
             is_over, restarts = False, QueryRestarts()
+            absences = QueryRestarts(restarts_max=_ABSENCES_MAX)
             while not is_over:
                 goal_us = begun_us if config.until == "caught-up" else None
                 former = running
@@ -223,6 +227,13 @@ def run(
                         _log().warning("Spark failed after a repeated batch", cause=fault.message)
                     if running is not None:
                         running.pause()
+                except UnreachableError as fault:
+                    # At the start the settings may be wrong.
+                    if running is None or not absences.may_restart(now_s=time.monotonic()):
+                        raise
+                    _log().warning("a service does not answer", cause=str(fault))
+                    running.pause()
+                    is_over = stop.wait(_ABSENCE_PAUSE_S)
         except Exception as error:
             # The JVM may have ended in spite of its hook, in the middle of a batch.  The next run
             # repeats the batch, so this is a normal end.

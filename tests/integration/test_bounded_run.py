@@ -16,6 +16,7 @@ DDL = [
     "CREATE TABLE Seen (Id INT64, V INT64) PRIMARY KEY (Id)",
     "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')",
 ]
+TIMED = "CREATE TABLE Timed (Id INT64, Since TIMESTAMP) PRIMARY KEY (Id)"
 ROWS = range(10)
 
 
@@ -52,3 +53,23 @@ def test_a_time_is_taken_whole_and_both_programs_end_with_0(shared_stack):
         assert sorted(change["new_values"]["V"] for change in changes) == [1] * 10 + [2] * 10
         mirror = rows_of(programs, "mirror/Seen")
         assert sorted(row["Id"] for row in mirror) == list(range(10, 30))
+
+
+@pytest.mark.deep
+def test_a_change_that_stops_its_stream_partition_ends_the_run_and_names_it(shared_stack):
+    """Nanoseconds do not fit `timestamps = "micros"`; once such changes are parked, the end comes."""
+    database = shared_stack.create_database([TIMED, DDL[1]])
+    start = now()
+    with database.batch() as batch:
+        batch.insert("Timed", ("Id", "Since"), [(1, "2026-01-01T00:00:00.123456789Z")])
+    end = format_rfc3339(commit_time_us(batch.committed) * NS_PER_US)
+    programs = shared_stack.programs(PRODUCER_SLOTS=2, PRODUCER_TIMESTAMPS="micros")
+    command = ("run", "--worker", "day", "--until", "ended", "--start", start, "--end", end)
+
+    done = run_producer(programs, *command)
+    assert done.returncode == 1, done.stderr
+    assert "the stream does not reach its end: a stream partition is stopped" in done.stderr
+    assert "microsecond" in done.stderr
+
+    done = run_producer(programs, *command, PRODUCER_POISON="park")
+    assert done.returncode == 0, done.stderr

@@ -43,6 +43,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900
 
 SEEN = "CREATE TABLE Seen (Id INT64, Name STRING(20), V INT64) PRIMARY KEY (Id, Name)"
 PULSE = "CREATE TABLE Pulse (Id INT64, V INT64) PRIMARY KEY (Id)"
+TIMED = "CREATE TABLE Timed (Id INT64, Since TIMESTAMP) PRIMARY KEY (Id)"
 DDL = [SEEN, PULSE, "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')"]
 PATHS = ("/", "/partitions", "/workers", "/parked", "/releases", "/change")
 
@@ -237,6 +238,18 @@ def test_a_pause_is_shown_with_who_asked_for_it(shared_stack):
         assert "Paused by ann at" in console.wait_for("/", "Resume it")
         assert run_producer(programs, "resume").returncode == 0
         console.wait_for("/", "Running")
+
+
+def test_a_stream_partition_that_stopped_is_shown_with_its_error(shared_stack):
+    """By default a change that cannot be published stops its stream partition."""
+    database = shared_stack.create_database([TIMED, DDL[-1]])
+    programs = shared_stack.programs(PRODUCER_SLOTS=4, PRODUCER_TIMESTAMPS="micros")
+    with running(programs) as pipeline, served(pipeline) as console:
+        console.wait_for("/", "Running")
+        with database.batch() as batch:
+            batch.insert("Timed", ("Id", "Since"), [(1, "2026-01-01T00:00:00.123456789Z")])
+        console.wait_for("/", "Failed")
+        assert "SchemaError" in console.page("/partitions")
 
 
 # ---------------------------------------------------------------- in a browser

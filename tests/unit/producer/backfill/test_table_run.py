@@ -122,3 +122,6 @@ def test_tokens_of_other_stream_partitions_are_of_no_run_and_damaged_ones_refuse
     for text in ("A", "W10", "bm90IGpzb24", "_w"):
         with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
             place_of(f"tidegate-backfill/table/1/0/wait/{text}")
+    # A chunk without its number of rows.
+    with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
+        place_of("tidegate-backfill/table/3/7/chunk/WyJ0IixbImEiXSwwLDYwXQ")

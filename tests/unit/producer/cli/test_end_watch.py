@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tidegate.lineage.fleet_status import PartitionCondition
 from tidegate.producer.cli import end_watch
 from tidegate.producer.cli.end_watch import EndWatch
 from tidegate.producer.config import ProducerConfig
@@ -33,7 +34,8 @@ class Readers:
         look = self.looks.pop(0)
         if isinstance(look, Exception):
             raise look
-        return SimpleNamespace(fleet=lambda: SimpleNamespace(has_ended=look))
+        status = SimpleNamespace(has_ended=look is True, partitions=look or [])
+        return SimpleNamespace(fleet=lambda: status)
 
     def wait(self, _seconds):
         if not self.looks:
@@ -67,6 +69,30 @@ def test_it_calls_once_when_all_is_published(looks):
     watch.close()
     assert readers.looks == []
     assert readers.closed >= 1
+
+
+def partition(condition, reason=None):
+    return SimpleNamespace(token="t", condition=condition, reason=reason)
+
+
+OPEN, WAITING = partition(PartitionCondition.OPEN), partition(PartitionCondition.WAITING)
+STOPPED = partition(PartitionCondition.STOPPED, "a key that cannot be read")
+
+
+def test_a_stream_that_only_a_stopped_stream_partition_holds_does_not_end():
+    held = [[STOPPED, WAITING]]
+    readers, ends = Readers(*held * 5, [STOPPED, OPEN], *held * 14, True), threading.Event()
+    watch = EndWatch(None, ends.set, open_reader=readers)
+    assert ends.wait(30)
+    watch.close()
+    assert watch.failure is None
+
+    readers, ends = Readers(*held * 15), threading.Event()
+    watch = EndWatch(None, ends.set, open_reader=readers)
+    assert ends.wait(30)
+    watch.close()
+    assert "a key that cannot be read" in str(watch.failure)
+    assert not watch.failure.retriable
 
 
 def test_it_stops_without_a_call():

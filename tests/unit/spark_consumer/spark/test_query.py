@@ -354,6 +354,7 @@ def runs(monkeypatch):
     monkeypatch.setattr(query, "_folders", lambda *_: (None, None))
     monkeypatch.setattr(query, "newest_state", lambda _: None)
     monkeypatch.setattr(query, "_POLL_SECONDS", 0)
+    monkeypatch.setattr(query, "_ABSENCE_PAUSE_S", 0)
     built = []
 
     def run(*errors, at_start=()):
@@ -395,6 +396,26 @@ def test_a_query_that_spark_ends_after_a_repeated_batch_starts_again(runs):
     assert second.steps == ["lease"]
     with pytest.raises(ReportFailed, match="Nothing is lost"):
         runs(*[UNREPORTED] * 100)
+
+
+AWAY = UnreachableError("the schema registry does not answer")
+
+
+def test_a_service_that_has_answered_before_is_waited_for(runs):
+    with capture_logs() as lines:
+        first, second, third = runs(AWAY, AWAY)
+    assert first.steps[:2] == second.steps[:2] == ["batch", "query"]
+    assert third.steps == ["lease"]
+    assert [line["event"] for line in lines] == ["a service does not answer"] * 2
+    # Not without end.
+    with pytest.raises(UnreachableError):
+        runs(*[AWAY] * 100)
+
+
+def test_a_service_that_does_not_answer_at_the_start_ends_the_run(runs):
+    with pytest.raises(UnreachableError):
+        runs(at_start=[AWAY])
+    assert runs.built == []
 
 
 def test_what_writes_into_the_checkpoint_again_and_again_ends_the_run(runs):
