@@ -172,6 +172,14 @@ PICTURES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
             "repeated": "changes repeated after it",
         }
     ),
+    "debezium-lake": _panels(
+        {
+            "cpu_us": "µs of CPU a change, with the start",
+            "twice": "changes that are there twice",
+            "out_of_order": "changes after a later commit",
+            "torn": "transactions in parts",
+        }
+    ),
     "growth": _growth,
     "soak": _soak,
 }

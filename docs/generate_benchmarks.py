@@ -39,6 +39,14 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "repeated": "repeated",
         "reordered": "reordered",
     },
+    "debezium-lake": {
+        "per_s": "changes a second, with the start",
+        "cpu_us": "µs of CPU a change, with the start",
+        "missing": "missing",
+        "twice": "twice",
+        "out_of_order": "after a later commit",
+        "torn": "transactions in parts",
+    },
     "growth": {
         "per_s": "changes a second",
         "per_cpu_s": "changes in a CPU second",

@@ -1,22 +1,25 @@
 """Tidegate beside another program that publishes Spanner's changes.
 
-    python -m benchmarks.peers debezium [backlog | steady] [--rounds 3] [--changes 300000]
+    python -m benchmarks.peers debezium [backlog | steady | lake] [--rounds 3] [--changes 300000]
         [--only NAME …] [--json]
 
 Starts Kafka, a registry and the Spanner simulator (`tidegate.local_stack`), and lets one program
 after the other publish, each in every round: the same backlog (CPU time, rate, bytes), or 1,000
-changes a second through a split and a SIGKILL (delays, and what is lost, repeated, reordered).
+changes a second through a split and a SIGKILL (delays, and what is lost, repeated, reordered), and
+what consumers make of that in a lake.
 Fetches the other program first, once.  Ends with 1 if a program did not publish its backlog.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,6 +33,7 @@ from benchmarks.measuring import (
 )
 from benchmarks.peers import debezium, worker
 from benchmarks.peers.backlog import ROWS_AT_ONCE, STREAM, STREAM_PARTITIONS, TABLE, write_backlog
+from benchmarks.peers.lake import Lake, Topics
 from benchmarks.peers.parts import PeerParts, fetch_peer_parts
 from benchmarks.peers.publishing import READ_AT_ONCE, TOPIC_PARTITIONS, publish
 from benchmarks.peers.steady import debezium_json, steady, tidegate_avro
@@ -44,6 +48,8 @@ from tidegate.producer.accelerator import accelerator
 from tidegate.program.java import Java
 
 Figures: TypeAlias = dict[str, float]
+Measure: TypeAlias = Callable[[str, int], Figures]
+"""Measures a program, by its name, in a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,13 @@ class Setting:
         """The folder in which the broker keeps its topics."""
         return self.stack.config.data_dir.absolute() / "kafka" / "log"
 
-    def debezium(self, name: str, *, converter: Mapping[str, str] = debezium.JSON) -> ProcessSpec:
+    def debezium(
+        self,
+        name: str,
+        *,
+        converter: Mapping[str, str] = debezium.JSON,
+        has_low_watermark: bool = False,
+    ) -> ProcessSpec:
         """Debezium's connector, by default with JSON without schemas."""
         return debezium.connect_program(
             self.java,
@@ -72,6 +84,7 @@ class Setting:
             database=self.database,
             start=self.start,
             converter=converter,
+            has_low_watermark=has_low_watermark,
         )
 
     def worker(
@@ -107,10 +120,6 @@ PROGRAMS: dict[str, Callable[[Setting, str], ProcessSpec]] = {
 }
 
 
-STEADY = ("debezium, JSON", "tidegate")
-"""Those whose records the measure of the steady load reads."""
-
-
 def main(arguments: list[str]) -> None:
     """Measure what was chosen; print a table, or JSON."""
     options = _options(arguments)
@@ -133,28 +142,15 @@ def main(arguments: list[str]) -> None:
         ) as stack,
     ):
         database = DatabaseName(stack.spanner_address, instance="peers", database="peers")
-        is_steady = options.measure == "steady"
-        changes = 0 if is_steady else options.changes
+        changes = options.changes if options.measure == "backlog" else 0
         say(f"writing {changes} changes")
         start = write_backlog(database, changes=changes)
-        setting = Setting(stack, java, parts, database, start)
+        measure = MEASURES[options.measure](Setting(stack, java, parts, database, start), changes)
         for number in range(options.rounds):
-            for place, name in enumerate(_in_turn(options.only, number)):
+            for name in _in_turn(options.only, number):
                 say(f"round {number + 1} of {options.rounds}: {name}")
-                program = f"{name.replace(',', '').replace(' ', '-')}-{number}"
-                run = 1 + number * len(options.only) + place
                 try:
-                    found = (
-                        _steady(setting, name, program, run)
-                        if is_steady
-                        else publish(
-                            PROGRAMS[name](setting, program),
-                            topic=f"{program}.{TABLE}",
-                            bootstrap_servers=stack.bootstrap_servers,
-                            changes=changes,
-                            kafka_log=setting.kafka_log,
-                        )
-                    )
+                    found = measure(name, number)
                 except SystemExit as failed:  # the figures of the others are not lost
                     failures.append(f"{name}: {failed}")
                     say(failures[-1])
@@ -176,11 +172,66 @@ def main(arguments: list[str]) -> None:
         sys.exit(1)
 
 
-def _steady(setting: Setting, name: str, program: str, run: int) -> Figures:
+def _program(name: str, number: int) -> str:
+    """Return the name of a program in a round, which its topics begin with."""
+    return f"{name.replace(',', '').replace(' ', '-')}-{number}"
+
+
+def _backlog(setting: Setting, changes: int) -> Measure:
+    def measure(name: str, number: int) -> Figures:
+        program = _program(name, number)
+        return publish(
+            PROGRAMS[name](setting, program),
+            topic=f"{program}.{TABLE}",
+            bootstrap_servers=setting.stack.bootstrap_servers,
+            changes=changes,
+            kafka_log=setting.kafka_log,
+        )
+
+    return measure
+
+
+def _steady(setting: Setting, _changes: int) -> Measure:
+    runs = itertools.count(1)
+
+    def measure(name: str, number: int) -> Figures:
+        start = PROGRAMS[name]
+        return _steady_run(setting, name, _program(name, number), start, run=next(runs))[0]
+
+    return measure
+
+
+def _lake(setting: Setting, _changes: int) -> Measure:
+    """Let both programs publish first, each with a kill."""
+    say("publishing")
+    topics, committed_us = {}, {}
+    low_watermark = partial(Setting.debezium, has_low_watermark=True)
+    for run, (name, start) in enumerate({PEER: low_watermark, "tidegate": Setting.worker}.items()):
+        topics[name] = _program(name, 0)
+        figures, committed_us[name] = _steady_run(setting, name, topics[name], start, run=run + 1)
+        say(f"{name}: {figures}")
+    lake = Lake(
+        setting.stack,
+        setting.database,
+        setting.stack.config.data_dir.absolute(),
+        Topics(f"{topics[PEER]}.{TABLE}", topics["tidegate"]),
+        committed_us,
+    )
+    return lambda name, _number: lake.measure(name)
+
+
+def _steady_run(
+    setting: Setting,
+    name: str,
+    program: str,
+    start: Callable[[Setting, str], ProcessSpec],
+    *,
+    run: int,
+) -> tuple[Figures, Mapping[int, int]]:
     now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     stack = setting.stack
     return steady(
-        PROGRAMS[name](replace(setting, start=now), program),
+        start(replace(setting, start=now), program),
         topic=f"{program}.{TABLE}",
         decode=debezium_json if name.startswith(PEER) else tidegate_avro(stack.registry_url),
         bootstrap_servers=stack.bootstrap_servers,
@@ -192,16 +243,29 @@ def _steady(setting: Setting, name: str, program: str, run: int) -> Figures:
     )
 
 
+MEASURES: Mapping[str, Callable[[Setting, int], Measure]] = {
+    "backlog": _backlog,
+    "steady": _steady,
+    "lake": _lake,
+}
+NAMES: Mapping[str, Sequence[str]] = {
+    "backlog": tuple(PROGRAMS),
+    # Those whose records are read there.
+    "steady": ("debezium, JSON", "tidegate"),
+    "lake": ("debezium, a plain copy", "debezium, sorted", "tidegate"),
+}
+
+
 def _options(arguments: list[str]) -> Any:
-    names = list(PROGRAMS)
-    parser = options_parser("benchmarks.peers", __doc__, names, names, 3)
+    every = list(dict.fromkeys(name for names in NAMES.values() for name in names))
+    parser = options_parser("benchmarks.peers", __doc__, every, [], 3)
     parser.add_argument("peer", choices=[PEER], help="what Tidegate is compared with")
-    parser.add_argument("measure", nargs="?", choices=["backlog", "steady"], default="backlog")
+    parser.add_argument("measure", nargs="?", choices=list(MEASURES), default="backlog")
     parser.add_argument("--changes", type=int, default=300_000, help="the backlog")
     options = parser.parse_args(arguments)
-    if options.measure == "steady" and options.only == names:
-        options.only = list(STEADY)
-    require_known(parser, options.only, STEADY if options.measure == "steady" else names)
+    names = NAMES[options.measure]
+    options.only = options.only or list(names)
+    require_known(parser, options.only, names)
     least = 3 * READ_AT_ONCE
     if options.changes < least or options.changes % ROWS_AT_ONCE:
         parser.error(f"--changes is a multiple of {ROWS_AT_ONCE}, {least} or more")
@@ -226,7 +290,7 @@ def summaries(rounds: Mapping[str, list[Figures]]) -> list[dict[str, Any]]:
         one: dict[str, Any] = {"name": name, "rounds": len(found)}
         one |= {figure: spread([each[figure] for each in found]) for figure in found[0]}
         one["raw"] = found
-        if name not in peers and "cpu_us" in found[0]:
+        if name not in peers and "warm_cpu_us" in found[0]:
             one["times"] = {
                 peer: {
                     figure: round(_median(theirs, figure) / _median(found, figure), 2)

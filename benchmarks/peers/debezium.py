@@ -25,6 +25,13 @@ JSON = {
     "converter": "org.apache.kafka.connect.json.JsonConverter",
     "converter.schemas.enable": "false",
 }
+_LOW_WATERMARK = {
+    "gcp.spanner.low-watermark.enabled": "true",
+    "gcp.spanner.low-watermark.update-period.ms": "1000",
+    "heartbeat.interval.ms": "1000",
+}
+_FLUSHES = {"offset.flush.interval.ms": "1000"}
+"""By default 300 s and 60 s: no low watermark would come within a run of two minutes."""
 _LOGGING = """\
 status = error
 appender.out.type = Console
@@ -57,10 +64,12 @@ def connect_program(
     database: DatabaseName,
     start: str,
     converter: Mapping[str, str],
+    has_low_watermark: bool = False,
 ) -> ProcessSpec:
     """Write the settings below `folder`; return the program that publishes from `start` on.
 
-    `converter` is one of this module: what keys and values are written in.
+    `converter` is one of this module: what keys and values are written in.  With a low watermark
+    each event has it, and what it waits for comes as often as is sensible.
     """
     folder.mkdir(parents=True, exist_ok=True)
     worker = {
@@ -72,10 +81,11 @@ def connect_program(
         # themselves, as the converter to Avro.
         "plugin.discovery": "service_load" if converter is JSON else "hybrid_warn",
         **{f"{of}.{name}": value for of in ("key", "value") for name, value in converter.items()},
+        **(_FLUSHES if has_low_watermark else {}),
     }
     connector = _connector_settings(
         name, bootstrap_servers=bootstrap_servers, database=database, start=start
-    )
+    ) | (_LOW_WATERMARK if has_low_watermark else {})
     files = [
         _write(folder / f"{kind}.properties", settings)
         for kind, settings in (("worker", worker), ("connector", connector))

@@ -12,7 +12,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -39,20 +39,25 @@ SPLIT_S = (50.0, 65.0)
 KILL_S = 75.0
 """After Kafka Connect's first flush of offsets, which it makes once a minute."""
 END_S = 95.0
-_QUIET_S = 45.0
+_QUIET_S = 75.0
+"""A child of a split may wait for a flush of offsets, which Connect makes once a minute."""
+_SETTLE_S = 3.0
+"""From the last change to the end of the program: it says how far it is."""
 _READ_AT_ONCE = 500
 _POLL_S = 0.02
 _US = 1_000_000
 
 Change = tuple[int, int]
 """A row's key, and the number of the transaction that changed it."""
-Decode = Callable[[Message], Change]
+Decode = Callable[[Message], Change | None]
 
 
-def debezium_json(message: Message) -> Change:
-    """Return the change in a message of Debezium's, JSON without schemas."""
+def debezium_json(message: Message) -> Change | None:
+    """Return the change in a message of Debezium's, JSON without schemas; None for a watermark."""
     value = json.loads(message.value() or b"")
-    return int(value["after"]["Id"]), _transaction(str(value["after"]["Updated"]))
+    if value["op"] == "m":
+        return None
+    return int(value["after"]["Id"]), transaction_of(str(value["after"]["Updated"]))
 
 
 def tidegate_avro(registry_url: str) -> Decode:
@@ -63,12 +68,13 @@ def tidegate_avro(registry_url: str) -> Decode:
         topic = message.topic() or ""
         key: Any = decode(message.key(), SerializationContext(topic, MessageField.KEY))
         value: Any = decode(message.value(), SerializationContext(topic, MessageField.VALUE))
-        return int(key["Id"]), _transaction(str(value["new_values"]["Updated"]))
+        return int(key["Id"]), transaction_of(str(value["new_values"]["Updated"]))
 
     return change
 
 
-def _transaction(updated: str) -> int:
+def transaction_of(updated: str) -> int:
+    """Return the number of the transaction that wrote this time into its rows."""
     at = datetime.fromisoformat(updated)
     return round((at - EPOCH).total_seconds() * 1_000)
 
@@ -117,8 +123,10 @@ class Arrivals:
     last_s: float = field(default_factory=time.monotonic)
     _newest: dict[int, int] = field(default_factory=dict)
 
-    def add(self, change: Change, at_us: int) -> None:
+    def add(self, change: Change | None, at_us: int) -> None:
         """Note a record; changes of a key are in one topic partition, in the order of reading."""
+        if change is None:
+            return
         key, transaction = change
         if change in self.late_us:
             self.repeated += 1
@@ -138,10 +146,11 @@ def steady(
     database: DatabaseName,
     control: SimulatorControl,
     first: int,
-) -> dict[str, float]:
-    """Run a program from its start to the end of the load; return its figures.
+) -> tuple[dict[str, float], Mapping[int, int]]:
+    """Run a program from its start to the end of the load.
 
-    Ends this program if the other one publishes nothing.
+    Return its figures, and the commit time of each transaction in microseconds.  Ends this program
+    if the other one publishes nothing.
     """
     create(topic, bootstrap_servers)
     consumer = consumer_of(topic, bootstrap_servers)
@@ -173,6 +182,8 @@ def steady(
             if now_s >= END_S:
                 load.stop()
                 has_all = len(arrivals.late_us) >= len(load.committed_us) * ROWS_AT_ONCE
+                if has_all:
+                    time.sleep(_SETTLE_S)
                 if has_all or time.monotonic() - arrivals.last_s > _QUIET_S:
                     break
     finally:
@@ -183,10 +194,9 @@ def steady(
             control.merge()
     if not arrivals.late_us:
         sys.exit(f"{program.name} published nothing; its log is {program.log}")
-    return _figures(load, arrivals, began_us, killed_us) | {
-        "cores": (used[STEADY_S[1]] - used[STEADY_S[0]]) / (STEADY_S[1] - STEADY_S[0]),
-        "mib": mib,
-    }
+    figures = _figures(load, arrivals, began_us, killed_us)
+    cores = (used[STEADY_S[1]] - used[STEADY_S[0]]) / (STEADY_S[1] - STEADY_S[0])
+    return {**figures, "cores": cores, "mib": mib}, load.committed_us
 
 
 def _figures(load: Load, arrivals: Arrivals, began_us: int, killed_us: int) -> dict[str, float]:

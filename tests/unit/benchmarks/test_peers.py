@@ -51,7 +51,8 @@ def test_ratios_are_those_of_the_medians_and_every_program_is_first_in_some_roun
 
 
 def test_a_program_that_fails_costs_the_others_nothing(capsys, monkeypatch):
-    stack = SimpleNamespace(spanner_address="", bootstrap_servers="")
+    config = SimpleNamespace(data_dir=Path("/nowhere"))
+    stack = SimpleNamespace(spanner_address="", bootstrap_servers="", config=config)
     monkeypatch.setattr(program, "LocalStack", lambda *_, **__: nullcontext(stack))
     monkeypatch.setattr(program, "accelerator", object)
     monkeypatch.setattr(program, "find_java", lambda: Java(Path("/java"), 17))
@@ -83,6 +84,7 @@ def test_a_program_that_fails_costs_the_others_nothing(capsys, monkeypatch):
     [
         (["maxwell"], "invalid choice: 'maxwell'"),
         (["debezium", "--only", "flink"], "unknown names ['flink']; known: debezium, JSON; "),
+        (["debezium", "steady", "--only", "debezium, Avro"], "known: debezium, JSON; tidegate"),
         (["debezium", "--changes", "3050"], "--changes is a multiple of 100, 3000 or more"),
         (["debezium", "--changes", "2900"], "--changes is a multiple of 100, 3000 or more"),
     ],
@@ -183,17 +185,23 @@ class FakeConsumer:
 
 @pytest.fixture
 def publish(tmp_path, monkeypatch):
-    monkeypatch.setattr(publishing, "_create", lambda *_: None)
+    monkeypatch.setattr(publishing, "create", lambda *_: None)
     monkeypatch.setattr(publishing, "_SETTLE_S", 0.01)
 
     def run(code, counts):
         consumer = FakeConsumer(counts)
-        monkeypatch.setattr(publishing, "_consumer_of", lambda *_: consumer)
+        monkeypatch.setattr(publishing, "consumer_of", lambda *_: consumer)
         program = ProcessSpec(
             name="a program", command=[sys.executable, "-c", code], log=tmp_path / "log"
         )
         try:
-            return publishing.publish(program, topic="t", bootstrap_servers="nowhere", changes=300)
+            return publishing.publish(
+                program,
+                topic="t",
+                bootstrap_servers="nowhere",
+                changes=300,
+                kafka_log=tmp_path / "kafka",
+            )
         finally:
             assert consumer.is_closed
 
@@ -202,16 +210,20 @@ def publish(tmp_path, monkeypatch):
 
 def test_the_first_third_warms_up_and_copies_are_reported(publish, monkeypatch):
     seconds = iter([2.0, 6.0])
-    monkeypatch.setattr(publishing, "_cpu_s", lambda _pid: next(seconds))
+    for name, size in (("t-0", 3_070), ("t-1", 2_000), ("u-0", 9_000)):
+        (tmp_path / "kafka" / name).mkdir(parents=True)
+        (tmp_path / "kafka" / name / "0.log").write_bytes(b"x" * size)
+    monkeypatch.setattr(publishing, "cpu_seconds", lambda _pid: next(seconds))
     found = publish("import time; time.sleep(60)", [0, 60, 60, 180, 7])
     assert (found["cpu_s"], found["cpu_us"], found["per_cpu_s"]) == (6.0, 20_000, 50)
     assert found["warm_cpu_us"] == pytest.approx(4e6 / 180)
     assert found["extra"] == 7
+    assert found["bytes"] == pytest.approx(5_070 / 307)
     assert 0 < found["first_s"] <= found["wall_s"]
 
 
 def test_a_program_that_ends_ends_the_comparison_with_its_log(publish, monkeypatch):
-    monkeypatch.setattr(publishing, "_cpu_s", lambda _pid: 1.0)
+    monkeypatch.setattr(publishing, "cpu_seconds", lambda _pid: 1.0)
     with pytest.raises(SystemExit) as caught:
         publish("print('no such table')", [0, 10])
     assert "a program published 10 of 300 changes" in str(caught.value)
