@@ -121,6 +121,7 @@ def released(programs):
     return changes, keyed([row[name] for name in COLUMNS] for row in mirror)
 
 
+@pytest.mark.deep
 def test_rows_come_among_the_changes(shared_stack, spark):
     """A table is read by Data Boost, stopped, resumed after a kill; then a part of it again."""
     rows, chunk_rows = 1_500, 100

@@ -57,7 +57,7 @@ def test_a_time_is_taken_whole_and_both_programs_end_with_0(shared_stack):
 
 @pytest.mark.deep
 def test_a_change_that_stops_its_stream_partition_ends_the_run_and_names_it(shared_stack):
-    """Nanoseconds do not fit `timestamps = "micros"`; once such changes are parked, the end comes."""
+    """Nanoseconds do not fit `timestamps = "micros"`; once that is parked, the end comes."""
     database = shared_stack.create_database([TIMED, DDL[1]])
     start = now()
     with database.batch() as batch:

@@ -81,6 +81,7 @@ class Commands:
         return found
 
 
+@pytest.mark.deep
 def test_pause_resume_and_drain(shared_stack):
     stream = Commands(shared_stack, MOVES, PRODUCER_SESSION_TIMEOUT_MS=SESSION_S * 1_000)
     report, refused, insert = stream.report, stream.refused, stream.insert

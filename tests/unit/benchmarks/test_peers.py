@@ -208,7 +208,7 @@ def publish(tmp_path, monkeypatch):
     return run
 
 
-def test_the_first_third_warms_up_and_copies_are_reported(publish, monkeypatch):
+def test_the_first_third_warms_up_and_copies_are_reported(publish, monkeypatch, tmp_path):
     seconds = iter([2.0, 6.0])
     for name, size in (("t-0", 3_070), ("t-1", 2_000), ("u-0", 9_000)):
         (tmp_path / "kafka" / name).mkdir(parents=True)
