@@ -71,14 +71,14 @@ def table(name: str) -> str:
     ]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     machine = found["machine"]
-    told = ", ".join(
+    versions = ", ".join(
         f"{key.replace('_', ' ')} {machine[key]}"
         for key in ("python", "java", "kafka_connect", "debezium")
         if key in machine
     )
     return (
         f"\n{lines}\n`{found['command']}` at {found['commit']}; {machine['cores']} cores of "
-        f"{machine['processor']}, {told}\n"
+        f"{machine['processor']}, {versions}\n"
     )
 
 

@@ -31,7 +31,7 @@ def samples(*, mib=lambda n: 100.0, files=lambda n: 50, pid=lambda n: 7, state=l
         ({"mib": lambda n: 100 + n % 5}, []),
         ({"mib": lambda n: 100 + 2.0 * n}, ["mib of w1: 119.0 became 199.0"]),
         ({"files": lambda n: 50 + n}, ["files of w1: 59.5 became 99.5"]),
-        # It was started again: what it holds begins anew.
+        # It was started again: what it holds is that of a new process.
         ({"mib": lambda n: 100 + 2.0 * n, "pid": lambda n: 7 + n // 30}, []),
         ({"state": lambda n: 1.0 + n / 10}, ["MiB of checkpoint: 1.9 became 6.0"]),
         # Twice as fast at the end, for the same commits.

@@ -20,7 +20,7 @@ def test_a_record_that_comes_again_is_repeated_and_an_older_one_reordered():
     assert arrivals.late_us == {(1, 10): 0, (2, 10): 1, (1, 11): 2, (2, 12): 5, (2, 11): 6}
 
 
-def test_a_change_of_debezium_is_read_and_a_watermark_is_none():
+def test_a_change_of_debezium_is_read_and_a_watermark_left_out():
     after = {"Id": 7, "Updated": "2026-01-01T00:01:40.250000000Z"}
     value = {"op": "u", "after": after}
     message = SimpleNamespace(value=lambda: json.dumps(value).encode())
