@@ -30,8 +30,10 @@ beside a broker."""
 _MANY = 10_000
 
 
-def _throughput(case: Case, workers: int, stack: LocalStack, checkout: Path) -> Figures:
-    with Fleet(stack, checkout, case, changes=_CHANGES, workers=workers) as fleet:
+def _throughput(
+    case: Case, workers: int, stack: LocalStack, checkout: Path, *, changes: int = _CHANGES
+) -> Figures:
+    with Fleet(stack, checkout, case, changes=changes, workers=workers) as fleet:
         return fleet.throughput()
 
 
@@ -112,6 +114,11 @@ SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
 
 
 LARGE: dict[str, Callable[[LocalStack, Path], Figures]] = {
-    f"kafka, backfill, {count} rows": partial(_backfill, count) for count in (100_000, 5_000_000)
+    **{f"kafka, backfill, {n} rows": partial(_backfill, n) for n in (100_000, 5_000_000)},
+    **{
+        f"kafka, 20 x 1, {n} changes wait": partial(_throughput, Case(20, 1), 1, changes=n)
+        for n in (10_000, 100_000, 1_000_000)
+    },
+    "kafka, 20 x 1, 4 workers": partial(_throughput, Case(20, 1), 4),
 }
 """Measured when they are named, and not with all others."""
