@@ -21,11 +21,14 @@ _BLOCK = 512
 _EVERY_S = 10.0
 _SAMPLES_MIN = 12
 """A third of a stretch with fewer is noise."""
-_LIMITS = {"mib": (1.15, 32.0), "files": (1.1, 20.0), "threads": (1.1, 8.0)}
-"""How often, and by how much more, the last third may hold what the first third holds."""
+_LIMITS = {"mib": (1.1, 16.0), "files": (1.1, 20.0), "threads": (1.1, 8.0)}
+"""How often, and by how much more, the last third may hold what the second one holds.
+
+In the first one a Java program that was started shortly before takes its heap.
+"""
 _STATE = (1.5, 2.0)
 _FASTER = 1.3
-"""How many times as fast as in its first third a size may grow in the last third."""
+"""How many times as fast as in its second third a size may grow in the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +110,23 @@ def growth_in(
     third = len(stretch) // 3
     if third < _SAMPLES_MIN:
         return
-    first, last = stretch[:third], stretch[-third:]
+    before, last = stretch[-2 * third : -third], stretch[-third:]
     for name, held in sorted(stretch[0].programs.items()):
         if any(name not in one.programs or one.programs[name].pid != held.pid for one in stretch):
             continue
         for figure, limit in _LIMITS.items():
-            of = _values(first, name, figure), _values(last, name, figure)
+            of = _values(before, name, figure), _values(last, name, figure)
             yield from _too_much(f"{figure} of {name}", *map(statistics.median, of), limit)
     for name in stretch[0].sizes_mib:
         if name in state:
             sizes = [
-                statistics.median(one.sizes_mib[name] for one in part) for part in (first, last)
+                statistics.median(one.sizes_mib[name] for one in part) for part in (before, last)
             ]
             yield from _too_much(f"MiB of {name}", *sizes, _STATE)
             continue
-        before, after = _mib_a_change(first, name), _mib_a_change(last, name)
-        if after > before * _FASTER:
-            yield f"{name} grows by {after * 1e6:.0f} instead of {before * 1e6:.0f} bytes a change"
+        slow, fast = _mib_a_change(before, name), _mib_a_change(last, name)
+        if fast > slow * _FASTER:
+            yield f"{name} grows by {fast * 1e6:.0f} instead of {slow * 1e6:.0f} bytes a change"
 
 
 def _values(part: Sequence[Sample], name: str, figure: str) -> list[float]:

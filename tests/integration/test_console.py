@@ -248,8 +248,8 @@ def test_a_stream_partition_that_stopped_is_shown_with_its_error(shared_stack):
         console.wait_for("/", "Running")
         with database.batch() as batch:
             batch.insert("Timed", ("Id", "Since"), [(1, "2026-01-01T00:00:00.123456789Z")])
-        console.wait_for("/", "Failed")
-        assert "SchemaError" in console.page("/partitions")
+        assert "SchemaError" in console.wait_for("/", "Failed")
+        assert "microsecond" in console.page("/partitions")
 
 
 # ---------------------------------------------------------------- in a browser
