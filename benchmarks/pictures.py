@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,32 +97,9 @@ def _panels(figures: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Any]:
     return draw
 
 
-def _growth(found: Mapping[str, Any]) -> Any:
-    picture, (left, right) = plt.subplots(1, 2, figsize=(9, 2.6))
-    counts = [
-        (int(words[1]), one["this"])
-        for one in found["measured"]
-        if (words := one["name"].replace(",", "").split())[-1] == "partitions"
-    ]
-    counts.sort(key=lambda pair: pair[0])
-    for axes, figure, title in (
-        (left, "per_cpu_s", "changes in a CPU second, by stream partitions"),
-        (right, "most_mib", "memory of a worker, MiB, by stream partitions"),
-    ):
-        shown = [(count, of[figure]) for count, of in counts if figure in of]
-        axes.plot([c for c, _ in shown], [of["median"] for _, of in shown], color=_OURS, marker="o")
-        axes.fill_between(
-            [count for count, _ in shown],
-            [of["min"] for _, of in shown],
-            [of["max"] for _, of in shown],
-            color=_OURS,
-            alpha=0.2,
-        )
-        axes.set_xscale("log")
-        axes.set_ylim(bottom=0)
-        axes.set_title(title, loc="left", fontsize=9)
-    picture.tight_layout()
-    return picture
+def _known(values: Iterable[float | None]) -> list[float]:
+    """Return values of a line, which has a gap where there is none."""
+    return [float("nan") if value is None else value for value in values]
 
 
 _SOAK = (("mib", "memory, MiB"), ("files", "open files"), ("threads", "threads"))
@@ -137,13 +114,12 @@ def _soak(found: Mapping[str, Any]) -> Any:
     shown = [name for name in names if name not in {"spanner", "registry"}]
     for axes, (figure, title) in zip(panels, _SOAK, strict=False):
         for name in shown:
-            held = [one["programs"].get(name, {}).get(figure) for one in samples]
-            axes.plot(minutes, [float("nan") if one is None else one for one in held], label=name,
-                      linewidth=1.2)  # fmt: skip
+            held = _known(one["programs"].get(name, {}).get(figure) for one in samples)
+            axes.plot(minutes, held, label=name, linewidth=1.2)
         axes.set_title(title, loc="left", fontsize=9)
         axes.set_ylim(bottom=0)
-    panels[0].legend(ncols=len(shown), frameon=False, loc="upper right")
-    panels[-1].plot(minutes, [one["lag_s"] for one in samples], color=_OURS, linewidth=1.2)
+    panels[0].legend(ncols=len(shown), frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
+    panels[-1].plot(minutes, _known(one["lag_s"] for one in samples), color=_OURS, linewidth=1.2)
     panels[-1].set_title("newest release is behind by, s", loc="left", fontsize=9)
     panels[-1].set_xlabel("minutes")
     for axes in panels:
@@ -180,7 +156,6 @@ PICTURES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
             "torn": "transactions in parts",
         }
     ),
-    "growth": _growth,
     "soak": _soak,
 }
 

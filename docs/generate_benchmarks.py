@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "benchmarks.md"
@@ -47,11 +46,6 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "out_of_order": "after a later commit",
         "torn": "transactions in parts",
     },
-    "growth": {
-        "per_s": "changes a second",
-        "per_cpu_s": "changes in a CPU second",
-        "most_mib": "memory of a worker, MiB",
-    },
 }
 
 
@@ -66,8 +60,7 @@ def table(name: str) -> str:
     columns = COLUMNS[name]
     rows = [["", *columns.values()], ["---"] * (len(columns) + 1)]
     rows += [
-        [one["name"], *(_cell(figures.get(figure)) for figure in columns)]
-        for one, figures in measured(found)
+        [one["name"], *(_cell(one.get(figure)) for figure in columns)] for one in found["measured"]
     ]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     machine = found["machine"]
@@ -80,12 +73,6 @@ def table(name: str) -> str:
         f"\n{lines}\n`{found['command']}` at {found['commit']}; {machine['cores']} cores of "
         f"{machine['processor']}, {versions}\n"
     )
-
-
-def measured(found: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Yield each measurement of a file, with its figures by name."""
-    for one in found["measured"]:
-        yield one, one.get("this", one)
 
 
 def _cell(spread: Mapping[str, float] | None) -> str:

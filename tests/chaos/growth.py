@@ -48,8 +48,8 @@ class Sample:
     at_s: float
     committed: int
     """Changes so far, or something that they are in proportion to."""
-    lag_s: float
-    """How far the newest release is behind."""
+    lag_s: float | None
+    """How far the newest release is behind; None before the first."""
     programs: Mapping[str, Held]
     sizes_mib: Mapping[str, float]
 
@@ -62,7 +62,7 @@ class Sampler:
     programs: Callable[[], Mapping[str, int]]
     """The pid of each program that runs now, by name."""
     folders: Mapping[str, Path]
-    progress: Callable[[], tuple[int, float]]
+    progress: Callable[[], tuple[int, float | None]]
     """What is committed, and how far the newest release is behind in seconds."""
     samples: list[Sample] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ class Sampler:
             Sample(
                 at_s=round(now_s, 1),
                 committed=committed,
-                lag_s=round(lag_s, 1),
+                lag_s=None if lag_s is None else round(lag_s, 1),
                 programs={name: one for name, one in held.items() if one is not None},
                 sizes_mib={name: _size_mib(folder) for name, folder in self.folders.items()},
             )

@@ -161,10 +161,7 @@ class _Run:
                 "checkpoint": self._programs.checkpoint,
                 "output": self._programs.output,
             },
-            progress=lambda: (
-                self._customers.done,
-                time.time() - self._released().through_us / 1_000_000,
-            ),
+            progress=lambda: (self._customers.done, self._lag_s()),
         )
         self._calm_from_s = self._calm_until_s = 0.0
         self._begun: set[str] = set()
@@ -404,6 +401,10 @@ class _Run:
             self._view.event(f"rescale: {name} joins")
             self._fleet.start(name)
         return name
+
+    def _lag_s(self) -> float | None:
+        through_us = self._released().through_us
+        return time.time() - through_us / 1_000_000 if through_us else None
 
     def _running(self) -> dict[str, int]:
         """Return the pids of all programs, those of the stack included."""

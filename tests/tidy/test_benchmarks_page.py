@@ -45,12 +45,12 @@ def test_a_cell_is_the_median_with_the_least_and_the_most(generator, monkeypatch
     monkeypatch.setattr(generator, "RESULTS", tmp_path)
     spread = {"median": 1234.5, "min": 9.25, "max": 20_000.0}
     one = {"median": 3.0, "min": 3.0, "max": 3.0}
-    measured = [{"name": "a", "per_s": spread}, {"name": "b", "this": {"per_s": one}}]
+    measured = [{"name": "a", "per_s": spread}, {"name": "b", "per_s": one}]
     machine = {"cores": 2, "processor": "P", "python": "3.11"}
-    (tmp_path / "growth.json").write_text(
+    (tmp_path / "debezium-lake.json").write_text(
         json.dumps({"command": "c", "commit": "0a", "machine": machine, "measured": measured})
     )
-    table = generator.table("growth")
+    table = generator.table("debezium-lake")
     assert "| a | 1,234 (9.25 to 20,000) |  |" in table
     assert "| b | 3 |" in table
     assert "`c` at 0a; 2 cores of P, python 3.11" in table
