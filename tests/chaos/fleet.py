@@ -177,6 +177,12 @@ class Fleet:
         with self._lock:
             return sorted(self._current)
 
+    def pids(self) -> dict[str, int]:
+        """Return the pid of the youngest process of each name, where it runs."""
+        with self._lock:
+            processes = {name: one.program.process for name, one in self._current.items()}
+        return {name: one.pid for name, one in processes.items() if one.is_running}
+
     def retire(self, name: str) -> None:
         """Let the youngest process of a name end in order, and start no other one."""
         with self._lock:

@@ -326,7 +326,7 @@ class _Run:
                 published,
                 transactions,
                 stream=self._lineage.partitions(int(self._start.timestamp() * 1_000_000)),
-                queries=self._fleet.queries(self._workers),
+                queries=self._fleet.queries([*self._workers, self._one_more]),
                 seed=options.seed,
             )
         )
@@ -410,11 +410,9 @@ class _Run:
         """Return the pids of all programs, those of the stack included."""
         stack = self._stack
         services = {"broker": stack.kafka, "registry": stack.registry, "spanner": stack.simulator}
-        processes = {
-            **{name: self._fleet.current(name).program.process for name in self._fleet.active},
-            **{name: one.process for name, one in services.items() if one is not None},
-        }
-        return {name: one.pid for name, one in processes.items() if one and one.is_running}
+        processes = {name: one.process for name, one in services.items() if one is not None}
+        running = {name: one.pid for name, one in processes.items() if one and one.is_running}
+        return {**self._fleet.pids(), **running}
 
     def _look(self) -> None:
         self._recorder.look()

@@ -149,12 +149,12 @@ def test_who_is_retired_ends_in_order_and_is_not_started_again(fleet_of, monkeyp
     fleet, _ = fleet_of(ORDERLY)
     member = fleet.start("p")
     watch_until(fleet, lambda: member.log.exists() and member.log.read_text())
-    assert fleet.active == ["p"]
+    assert (fleet.active, fleet.pids()) == (["p"], {"p": member.program.process.pid})
     fleet.retire("p")
     fleet.watch()
 
     assert member.ending.explanation == "stopped"
-    assert (fleet.active, fleet.restarts) == ([], 0)
+    assert (fleet.active, fleet.pids(), fleet.restarts) == ([], {}, 0)
 
 
 def test_a_stop_is_orderly_and_restarts_no_process(fleet_of):
