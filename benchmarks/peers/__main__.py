@@ -205,8 +205,11 @@ def _lake(setting: Setting, _changes: int) -> Measure:
     """Let both programs publish first, each with a kill."""
     say("publishing")
     topics, committed_us = {}, {}
-    low_watermark = partial(Setting.debezium, has_low_watermark=True)
-    for run, (name, start) in enumerate({PEER: low_watermark, "tidegate": Setting.worker}.items()):
+    starts: Mapping[str, Callable[[Setting, str], ProcessSpec]] = {
+        PEER: partial(Setting.debezium, has_low_watermark=True),
+        "tidegate": Setting.worker,
+    }
+    for run, (name, start) in enumerate(starts.items()):
         topics[name] = _program(name, 0)
         figures, committed_us[name] = _steady_run(setting, name, topics[name], start, run=run + 1)
         say(f"{name}: {figures}")

@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import psutil
 from deltalake import DeltaTable
 
 from benchmarks.peers.backlog import ROWS_AT_ONCE, STREAM, TABLE
+from benchmarks.peers.publishing import cpu_seconds
 from benchmarks.peers.steady import transaction_of
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.installed_java import find_java
@@ -169,11 +170,6 @@ def _used(process: ChildProcess, is_done: Callable[[], bool]) -> dict[str, float
 
 def _tree_cpu_s(pid: int) -> float:
     with contextlib.suppress(psutil.Error):
-        root = psutil.Process(pid)
-        return _seconds([root, *root.children(recursive=True)])
+        below = psutil.Process(pid).children(recursive=True)
+        return sum(map(cpu_seconds, (pid, *(process.pid for process in below))))
     return 0.0
-
-
-def _seconds(processes: Sequence[psutil.Process]) -> float:
-    times = [process.cpu_times() for process in processes]
-    return float(sum(one.user + one.system for one in times))

@@ -10,6 +10,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.measuring import MIB
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
 
 TOPIC_PARTITIONS = 6
@@ -56,7 +57,7 @@ def publish(
                     f"its log {program.log} ends with\n{process.log_tail(40)}"
                 )
         cpu_s, wall_s = cpu_seconds(process.pid), time.monotonic() - began
-        most_mib = psutil.Process(process.pid).memory_info().rss / (1 << 20)
+        most_mib = psutil.Process(process.pid).memory_info().rss / MIB
         settled_at = time.monotonic() + _SETTLE_S
         while time.monotonic() < settled_at:
             count += _read(consumer)

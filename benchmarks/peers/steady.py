@@ -23,6 +23,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from benchmarks.measuring import MIB
 from benchmarks.peers.backlog import EPOCH, ROWS_AT_ONCE, update
 from benchmarks.peers.publishing import consumer_of, cpu_seconds, create
 from tidegate.local_stack.demo.bank_database import open_database
@@ -167,10 +168,12 @@ def steady(
                 if message.error() is None:
                     arrivals.add(decode(message), time.time_ns() // 1_000)
             now_s = time.monotonic() - began_s
+            if not process.is_running:
+                sys.exit(f"{program.name} ended after {now_s:.0f} s; its log is {program.log}")
             for at_s in STEADY_S:
                 if now_s >= at_s and at_s not in used:
                     used[at_s] = cpu_seconds(process.pid)
-                    mib = psutil.Process(process.pid).memory_info().rss / (1 << 20)
+                    mib = psutil.Process(process.pid).memory_info().rss / MIB
             if now_s >= SPLIT_S[0] and not split_done:
                 control.split()
                 split_done = True
