@@ -27,11 +27,13 @@ _FRAME = struct.Struct(">BI")
 _POLL_S = 0.2
 _QUIET_MAX_S = 60.0
 _ADMIN_S = 15.0
+_REGISTRY_TRIES = {"max.retries": 90, "retries.wait.ms": 250, "retries.max.wait.ms": 2_000}
+"""For about a minute and a half, with waits of random lengths: a registry that starts again."""
 
 
 def registry_schemas(url: str) -> Schemas:
-    """Return the schemas of a registry, each fetched once."""
-    client = SchemaRegistryClient({"url": url})
+    """Return the schemas of a registry, each fetched once; waits while it is being restarted."""
+    client = SchemaRegistryClient({"url": url, **_REGISTRY_TRIES})
     schemas: dict[int, Any] = {}
 
     def schema(schema_id: int) -> Any:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,3 +86,47 @@ def test_reading_ends_behind_a_marker_that_is_no_message(monkeypatch: pytest.Mon
     monkeypatch.setattr(judge_topics, "_QUIET_MAX_S", 0.0)
     with pytest.raises(TimeoutError):
         list(judge_topics._messages_until(Consumer(2), ends))
+
+
+class RegistryOfOneSchema(BaseHTTPRequestHandler):
+    """Answers each request with the same schema."""
+
+    def do_GET(self) -> None:
+        text = json.dumps({"schema": json.dumps(PROGRESS_KEY)}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def bound_but_away() -> Iterator[HTTPServer]:
+    """A registry whose port is its own but refuses connections until it is activated."""
+    server = HTTPServer(("127.0.0.1", 0), RegistryOfOneSchema, bind_and_activate=False)
+    server.server_bind()
+    try:
+        yield server
+    finally:
+        server.server_close()
+
+
+def test_schemas_are_waited_for_while_the_registry_is_away(monkeypatch: pytest.MonkeyPatch):
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 8:
+            server.server_activate()
+            threading.Thread(target=server.handle_request, daemon=True).start()
+
+    monkeypatch.setattr(
+        "confluent_kafka.schema_registry._sync.schema_registry_client.time.sleep", sleep
+    )
+    with bound_but_away() as server:
+        schema = judge_topics.registry_schemas(f"http://127.0.0.1:{server.server_port}")(7)
+    assert schema["name"] == "K"
+    assert len(waits) == 8
