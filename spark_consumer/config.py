@@ -124,8 +124,8 @@ class ConsumerConfig(StreamSettings):
             "datastream_files_format datastream_files_rows_max datastream_files_bytes_max"
         ),
         "Limits": (
-            "changes_per_batch_max bytes_per_batch_max trigger_interval_ms release_rows_max "
-            "release_bytes_max small_release_rows_max small_release_bytes_max"
+            "changes_per_batch_max bytes_per_batch_max trigger_interval_ms idle_interval_ms "
+            "release_rows_max release_bytes_max small_release_rows_max small_release_bytes_max"
         ),
         "Spark": "master packages jars java_options",
         "Logs and metrics": LOG_PANEL,
@@ -246,8 +246,14 @@ class ConsumerConfig(StreamSettings):
     trigger_interval_ms: int = Field(
         default=0,
         ge=0,
-        description="Time between the starts of batches; 0: none. A longer one takes less CPU time "
-        "of an idle stream, and releases later",
+        description="Time between the starts of batches; 0: none. A longer one makes fewer and "
+        "larger batches, and releases later",
+    )
+    idle_interval_ms: int = Field(
+        default=10_000,
+        ge=0,
+        description="Time between batches while no changes come and none waits for its release; a "
+        "change ends it at once. 0: none, as where trigger_interval_ms is set",
     )
     release_rows_max: int = Field(default=500_000, ge=1, description="Changes per release, about")
     release_bytes_max: int = Field(

@@ -43,7 +43,6 @@ _CONSOLE = "console_port"
 _METRICS = (*(f"w{number}" for number in range(1, _WORKERS + 1)), CONSUMER_NAME)
 """The programs whose metrics the console reads."""
 _ACCOUNTS = 10
-_TRIGGER_MS = 1_000
 _MIRROR_MS = 2_000
 _CHECK_EVERY_S = 0.5
 _ARRIVAL_DEADLINE_S = 300.0
@@ -257,9 +256,6 @@ def _programs(stack: LocalStack, folder: Path, metrics_ports: Mapping[str, int])
         log_level="info",
         metrics_ports=metrics_ports,
         more={
-            # A batch is due with each heartbeat of the fleet; without a pause between them an
-            # idle stack takes most of a core.
-            "TIDEGATE_CONSUMER_TRIGGER_INTERVAL_MS": str(_TRIGGER_MS),
             "TIDEGATE_CONSUMER_MIRROR_INTERVAL_MS": str(_MIRROR_MS),
         },
     )

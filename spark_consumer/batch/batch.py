@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -20,6 +20,7 @@ from tidegate.spark_consumer.batch.figures import (
     RecentFigures,
     SinkWork,
 )
+from tidegate.spark_consumer.batch.idle_wait import IdleWait
 from tidegate.spark_consumer.batch.ports import BatchRows, Parts
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.errors import DEAD_LETTERS, RunStopped
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from tidegate.spark_consumer.metrics import ConsumerMetrics
+
+
+_IDLE_KEPT = 100
+"""Spark reports on a batch within a few batches."""
 
 
 class StepTimer:
@@ -64,7 +69,8 @@ class Batch:
     """Runs the effect loop of each batch, one at a time; logs and measures it.
 
     `failure` is the error that ended the last batch, if one did.  `finished` is called with each
-    new state.  `figures` has those of the last batches.
+    new state.  `figures` has those of the last batches.  `idle_s` has the seconds that the last
+    batches waited for changes after they were done, by number.
     """
 
     def __init__(
@@ -80,13 +86,14 @@ class Batch:
         resumes: State | None = None,
         maintain: Callable[[], None] | None = None,
         report: Callable[[EffectLoop], None] | None = None,
+        idle_wait: IdleWait | None = None,
     ) -> None:
         """Wait for Spark's first call.
 
         `rows_of` wraps the frame of a batch, `end_offsets` returns the end offsets of its rows.
         The metrics begin with the state that the query `resumes`, if there is one.  When a batch is
         stored, `report` is called with its figures, then `maintain`; the next batch begins after
-        both.
+        both, and after the `idle_wait` where it had nothing to do.
         """
         self._parts = parts
         self._rows_of = rows_of
@@ -101,6 +108,8 @@ class Batch:
         self._batch_log = batch_log or BatchLog(log)
         self._maintain = maintain
         self._report = report
+        self._idle_wait = idle_wait
+        self.idle_s: OrderedDict[int, float] = OrderedDict()
         self._stopping = threading.Event()
         self._running = threading.Lock()
         self._thread: int | None = None
@@ -113,6 +122,11 @@ class Batch:
         """Seconds that the running batch has taken so far; None between two."""
         began_s = self._began_s
         return None if began_s is None else self._monotonic() - began_s
+
+    def expect(self, watermark_us: int) -> None:
+        """Run batches without a pause until the watermark has reached a time."""
+        if self._idle_wait is not None:
+            self._idle_wait.expect(watermark_us)
 
     def stop(self) -> None:
         """Start no further batch; blocks until the running one has ended.
@@ -147,7 +161,7 @@ class Batch:
                 raise RunStopped("the run is stopping", batch=batch)
             self._thread, self._began_s = threading.get_ident(), self._monotonic()
             try:
-                state = self._run(rows, batch)
+                loop = self._run(rows, batch)
                 if self._maintain is not None:
                     self._log.debug("step", step="maintain", batch=batch)
                     self._maintain()
@@ -157,9 +171,14 @@ class Batch:
                 raise
             finally:
                 self._thread = self._began_s = None
-        self.finished(state)
+        self.finished(loop.state)
+        if self._idle_wait is not None:
+            with self._running:
+                self.idle_s[batch] = self._idle_wait.after(loop.plan, loop.state, self._stopping)
+            if len(self.idle_s) > _IDLE_KEPT:
+                self.idle_s.popitem(last=False)
 
-    def _run(self, frame: DataFrame, batch: int) -> State:
+    def _run(self, frame: DataFrame, batch: int) -> EffectLoop:
         timer = StepTimer(self._monotonic)
         with self._rows_of(frame) as rows:
             loop = EffectLoop(batch, rows, end_offsets=self._end_offsets(batch), parts=self._parts)
@@ -208,7 +227,7 @@ class Batch:
         self.figures.add(figures)
         if self._report is not None:
             self._report(loop)
-        return loop.state
+        return loop
 
     def _log_step(self, step: LoopStep, loop: EffectLoop, batch: int) -> None:
         release = {} if step.release is None else {"release": step.release}

@@ -226,6 +226,19 @@ class State:
         """The release that all mirrors have reached; -1 before the first one."""
         return self.next_release - 1 if self.mirror_release is None else self.mirror_release
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no change waits for the watermark, nor a release for the mirrors.
+
+        The next batches then only store a later frontier, until a change comes.
+        """
+        return (
+            self.watermark_us > BEFORE_EVERYTHING_US
+            and not self.segments
+            and self.mirror_release is None
+            and self.adopts_through_us is None
+        )
+
     def moved_to(self, end_offsets: EndOffsets) -> dict[str, int]:
         """Return, by topic, how many offsets lie between the state's ends and these."""
         before = self.end_offsets or {}

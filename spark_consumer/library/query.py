@@ -124,6 +124,7 @@ class TidegateQuery(StreamingQuery):
         """
         time_us = microseconds(datetime.now(UTC) if time is None else time)
         end_s = None if timeout is None else monotonic() + timeout
+        self._running.batch.expect(time_us)
         while not self._is_released(time_us):
             left_s = self._poll_s if end_s is None else min(self._poll_s, end_s - monotonic())
             if left_s <= 0 or self.awaitTermination(left_s):  # type: ignore[arg-type]  # Spark takes parts of a second

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,13 +85,17 @@ class MetricsListener(StreamingQueryListener):
     def __init__(self, metrics: ConsumerMetrics) -> None:
         """Take the metrics to set."""
         self._metrics = metrics
+        self.idle_s: Mapping[int, float] = {}
+        """The seconds that a batch waited for changes after it was done, by its number."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing to measure."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - as above
         """Count duration and size; add the time that Spark needed around the batch."""
-        self._metrics.observe("batch_duration_seconds", event.progress.batchDuration / 1000)
+        idle_s = self.idle_s.get(event.progress.batchId, 0.0)
+        seconds = max(event.progress.batchDuration / 1000 - idle_s, 0.0)
+        self._metrics.observe("batch_duration_seconds", seconds)
         self._metrics.set("batch_input_rows", event.progress.numInputRows)
         for name, duration_ms in event.progress.durationMs.items():
             if name not in _WHOLE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from tidegate.schemas.registry import SchemaRegistry
 from tidegate.spark_consumer.batch.bad_records import BadRecords, SchemaIds
 from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.batch_lineage import BatchLineage
+from tidegate.spark_consumer.batch.idle_wait import IdleWait
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.batch.progress_rows import ProgressReader
 from tidegate.spark_consumer.batch.rows import kafka_rows
@@ -44,6 +45,7 @@ from tidegate.spark_consumer.core.limits import Limits
 from tidegate.spark_consumer.core.retention import FirstRecord, require_kept
 from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
 from tidegate.spark_consumer.errors import ChangesExpired
+from tidegate.spark_consumer.kafka.data_ends import DataEnds
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import LiveTopicIds, first_records
 from tidegate.spark_consumer.metrics import ConsumerMetrics
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
+_MS_PER_SECOND = 1_000
 _UNFINISHED_S = 3_600
 """After which a file that was not renamed is one of a write that was killed."""
 
@@ -117,7 +120,12 @@ def prepare(
     )
     schemas = SchemaStore(gate, registry)
     limits = _limits(config, collects=direct is not None, goal_us=goal_us)
-    topic_ids = LiveTopicIds(config.bootstrap_servers, config.kafka_client_options())
+    broker = (config.bootstrap_servers, config.kafka_client_options())
+    clients = ExitStack()
+    topic_ids = clients.enter_context(closing(LiveTopicIds(*broker)))
+    data_ends = clients.enter_context(closing(DataEnds(*broker, Subscription(config.topic_names))))
+    # A run that has an end waits for heartbeats, not for changes.
+    waits = bool(config.idle_interval_ms and not config.trigger_interval_ms and goal_us is None)
     parts = Parts(
         files=files,
         schemas=schemas,
@@ -128,7 +136,7 @@ def prepare(
         limits=limits,
         code=version("tidegate"),
         topic_ids=topic_ids,
-        close=topic_ids.close,
+        close=clients.close,
         writer=writer,
         first_state=files.adopted(),
         complete_from_us=complete_from_us(gate),
@@ -147,6 +155,9 @@ def prepare(
         report=None
         if lineage is None
         else BatchLineage(lineage, parts, output=output.root, brokers=config.bootstrap_servers),
+        idle_wait=IdleWait(config.idle_interval_ms / _MS_PER_SECOND, data_ends.are_past)
+        if waits
+        else None,
     )
     writing = _writing(spark, config, batch, reads=reads).queryName(query_name)
     return batch, writing.option("checkpointLocation", checkpoint.root)

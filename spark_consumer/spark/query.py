@@ -123,6 +123,7 @@ def build_query(
             query_name=query_name or f"tidegate-{config.prefix}",
             lineage=lineage,
         )
+        listener.idle_s = batch.idle_s
         _log().info(
             "start", run=writer, output=output.root, prefix=config.prefix, changes_per_batch=reads
         )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.integration.shared_stack import (
     PATIENCE_S,
@@ -21,6 +24,8 @@ from tests.integration.shared_stack import (
     run_consumer,
     run_producer,
     running,
+    wait_for,
+    wait_released,
     with_command,
 )
 from tidegate.local_stack.demo.bank_database import commit_time_us
@@ -187,6 +192,43 @@ def test_it_begins_again(shared_stack, spark):
             gate(spark, programs) as query,
         ):
             query.awaitTermination(PATIENCE_S)
+
+
+# ---------------------------------------------------------------- an idle consumer
+
+
+SLOTS = 4
+
+
+def test_an_idle_consumer_waits_for_changes_and_not_for_heartbeats(shared_stack, spark):
+    database = shared_stack.create_database(DDL)
+    programs = shared_stack.programs(PRODUCER_HEARTBEAT_MS=250, PRODUCER_SLOTS=SLOTS)
+    progress = f"{shared_stack.prefix}-progress"
+    admin = AdminClient({"bootstrap.servers": shared_stack.bootstrap_servers})
+    hour_ms = 3_600_000
+    with running(programs) as pipeline, gate(spark, programs, idle_interval_ms=hour_ms) as query:
+
+        def figures():
+            slots = [TopicPartition(progress, number) for number in range(SLOTS)]
+            ends = admin.list_offsets(dict.fromkeys(slots, OffsetSpec.latest()))
+            return query.status()["batch"], sum(end.result().offset for end in ends.values())
+
+        def is_idle():
+            batch, before = figures()
+            while (found := figures())[0] == batch:
+                if found[1] >= before + 20:
+                    return True
+                time.sleep(0.1)
+            return False
+
+        put(database, (1, 1))
+        assert query.awaitRelease(timeout=PATIENCE_S)
+        wait_for(query, pipeline, is_idle, what="heartbeats without a batch")
+        wait_released(query, pipeline, put(database, (2, 2)))
+        wait_for(query, pipeline, is_idle, what="heartbeats without a batch")
+        # Nothing is committed at this time, so that only heartbeats prove it.
+        assert query.awaitRelease(timeout=PATIENCE_S)
+    assert {row["Id"] for row in rows_of(programs, "mirror/Seen")} == {1, 2}
 
 
 # ---------------------------------------------------------------- names of topics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from itertools import pairwise
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.shared_stack import new_prefix, until
 from tidegate.lineage.subscription import Subscription
+from tidegate.local_stack.parts.process import choose_ports
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.translation.subjects import register, require_backward
 from tidegate.producer.translation.table_registrar import TableRegistrar
@@ -23,6 +25,7 @@ from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.retention import complete_from_us, require_kept
 from tidegate.spark_consumer.errors import ChangesExpired
+from tidegate.spark_consumer.kafka.data_ends import DataEnds
 from tidegate.spark_consumer.kafka.topics import LiveTopicIds, first_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -209,3 +212,42 @@ def test_a_topic_that_is_deleted_has_no_id_and_re_created_another_one(address, a
     for future in admin.create_topics([NewTopic(OTHER, 1, 1)]).values():
         future.result()
     until(lambda: ids([OTHER]).get(OTHER) not in (None, before))
+
+
+def test_the_ends_of_data_topics_pass_those_of_a_batch_with_committed_records_only(
+    address, admin, names
+):
+    ends = DataEnds(address, {}, Subscription(names), monotonic=itertools.count(step=60).__next__)
+    topic, others = names.data("t"), (f"{names.prefix}x.t", names.progress)
+    created = admin.create_topics([NewTopic(name, 2, 1) for name in (topic, *others)])
+    for future in created.values():
+        future.result()
+    writer = Producer({"bootstrap.servers": address, "transactional.id": names.prefix})
+    writer.init_transactions()
+
+    def write(name):
+        writer.begin_transaction()
+        writer.produce(name, b"v", partition=1)
+        writer.flush()
+
+    for other in others:
+        write(other)
+        writer.commit_transaction()
+    assert not ends.are_past({})
+    write(topic)
+    assert not ends.are_past({})
+    writer.commit_transaction()
+    until(lambda: ends.are_past({topic: {0: 0, 1: 0}}))
+    assert ends.are_past({})  # of a topic that the batch did not know
+    assert not ends.are_past({topic: {0: 0, 1: 2}})  # the record, and the transaction's end
+    write(topic)
+    assert not ends.are_past({topic: {1: 2}})
+    writer.commit_transaction()
+    until(lambda: ends.are_past({topic: {1: 2}}))
+
+
+def test_without_a_broker_nothing_is_past(names):
+    address = f"127.0.0.1:{choose_ports({'nobody': 0})['nobody']}"
+    ends = DataEnds(address, {}, Subscription(names))
+    assert not ends.are_past({})
+    ends.close()

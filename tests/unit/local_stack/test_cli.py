@@ -60,7 +60,6 @@ def test_all_that_is_printed_can_be_pasted_into_a_shell(tmp_path: Path):
         assert line in lines
     more = module._programs(SAMPLE, tmp_path, {}).more
     assert more["TIDEGATE_CONSUMER_MIRROR_INTERVAL_MS"] == "2000"
-    assert more["TIDEGATE_CONSUMER_TRIGGER_INTERVAL_MS"] == "1000"
     script = "\n".join(lines)
     done = subprocess.run(["sh", "-n"], input=script, text=True, check=False, timeout=30)
     assert done.returncode == 0

@@ -257,6 +257,7 @@ def test_it_says_how_long_the_running_batch_has_taken(monkeypatch):
         found.append(batch.batch_s)
         if number:
             raise ZeroDivisionError
+        return SimpleNamespace(state=None)
 
     monkeypatch.setattr(Batch, "_run", run)
     assert batch.batch_s is None

@@ -384,10 +384,11 @@ def test_versions_are_the_same_wherever_they_are_named():
 def test_durations_of_batches_are_counted_and_the_last_size_is_kept():
     metrics = consumer_metrics()
     listener = MetricsListener(metrics)
-    for duration_ms, rows in ((900, 5), (1_500, 7)):
+    listener.idle_s = {1: 2.0}
+    for batch, duration_ms, rows in ((0, 900, 5), (1, 3_500, 7)):
         durations = {"addBatch": 800, "triggerExecution": duration_ms, "walCommit": 250}
         progress = SimpleNamespace(
-            batchDuration=duration_ms, numInputRows=rows, durationMs=durations
+            batchId=batch, batchDuration=duration_ms, numInputRows=rows, durationMs=durations
         )
         listener.onQueryProgress(SimpleNamespace(progress=progress))
     value = metrics.registry.get_sample_value
