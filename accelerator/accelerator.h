@@ -1,4 +1,4 @@
-/* Two steps of the producer, compiled: taking responses apart, and writing changes in Avro.
+/* Two steps of the producer, compiled: taking responses apart, and writing changes in Avro and JSON.
 
    Only the usual form of anything is read here.  For every other one a function says so, and the
    caller's Python code reads the same bytes: it alone decides what is refused, and with which error.

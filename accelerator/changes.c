@@ -1,4 +1,4 @@
-/* Changes of one shape in Avro: which bytes never vary, and which columns stand between them. */
+/* Changes of one shape in Avro or JSON: which bytes never vary, and which columns stand between them. */
 
 #include "accelerator.h"
 
@@ -56,19 +56,20 @@ static PyObject *finish(Buffer *out) {
     return found;
 }
 
-static int put_integer(Buffer *out, const char *text, Py_ssize_t size) {
+static int integer_of(const char *text, Py_ssize_t size, int64_t *number) {
     int is_negative = size > 0 && text[0] == '-';
     if (size > 18 || size == is_negative) return UNUSUAL;
-    int64_t number = 0;
+    *number = 0;
     for (Py_ssize_t at = is_negative; at < size; at++) {
         if (text[at] < '0' || text[at] > '9') return UNUSUAL;
-        number = number * 10 + (text[at] - '0');
+        *number = *number * 10 + (text[at] - '0');
     }
-    return put_present(out, is_negative ? -number : number);
+    if (is_negative) *number = -*number;
+    return DONE;
 }
 
-/* The unscaled integer at scale 9, two's complement, in as few bytes as it needs. */
-static int put_numeric(Buffer *out, const char *text, Py_ssize_t size) {
+/* The unscaled integer at scale 9 of a decimal, in two's complement. */
+static int numeric_of(const char *text, Py_ssize_t size, unsigned __int128 *number) {
     int is_negative = size > 0 && text[0] == '-', whole = 0, places = -1;
     unsigned __int128 unscaled = 0;
     for (Py_ssize_t at = is_negative; at < size; at++) {
@@ -82,8 +83,13 @@ static int put_numeric(Buffer *out, const char *text, Py_ssize_t size) {
     }
     if (whole + places < (places < 0 ? 0 : 1)) return UNUSUAL; /* without a digit */
     for (int place = places < 0 ? 0 : places; place < 9; place++) unscaled *= 10;
-    unsigned __int128 left = is_negative && unscaled ? unscaled - 1 : unscaled; /* magnitude */
-    if (is_negative) unscaled = -unscaled;
+    *number = is_negative ? -unscaled : unscaled;
+    return DONE;
+}
+
+/* Two's complement, in as few bytes as it needs. */
+static int put_unscaled(Buffer *out, unsigned __int128 unscaled) {
+    unsigned __int128 left = (__int128)unscaled < 0 ? ~unscaled : unscaled;
     int length = 1;
     for (; left > 127; left >>= 8) length++;
     if (put_present(out, length) != DONE) return FAILED;
@@ -110,8 +116,32 @@ static int put_text(Buffer *out, PyObject *text) {
     return status;
 }
 
-enum { OTHER_FORM, FIXED, INT64_FORM, NUMERIC_FORM, STRING_FORM, DATE_FORM, TIMESTAMP_FORM, BOOL_FORM };
-static const char *const FORMS[] = {"", "fixed", "INT64", "NUMERIC", "STRING", "DATE", "TIMESTAMP", "BOOL"};
+/* A text between quotation marks, if no character of it needs another notation. */
+static int put_quoted(Buffer *out, PyObject *value) {
+    Py_ssize_t size;
+    const char *text = PyUnicode_AsUTF8AndSize(value, &size);
+    if (!text) {
+        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return FAILED;
+        PyErr_Clear();
+        return UNUSUAL;
+    }
+    for (Py_ssize_t at = 0; at < size; at++)
+        if ((unsigned char)text[at] < ' ' || text[at] == '"' || text[at] == '\\') return UNUSUAL;
+    char *to = extend(out, size + 2);
+    if (!to) return FAILED;
+    *to = to[size + 1] = '"';
+    memcpy(to + 1, text, (size_t)size);
+    return DONE;
+}
+
+enum {
+    OTHER_FORM, FIXED, INT64_FORM, NUMERIC_FORM, STRING_FORM, DATE_FORM, TIMESTAMP_FORM, BOOL_FORM,
+    JSON_FORM, JSON_INT64, JSON_NUMERIC, JSON_STRING, JSON_DATE, JSON_TIMESTAMP, JSON_BOOL, FORMS_END
+};
+static const char *const FORMS[] = {
+    "", "fixed", "INT64", "NUMERIC", "STRING", "DATE", "TIMESTAMP", "BOOL",
+    "JSON", "JSON INT64", "JSON NUMERIC", "JSON STRING", "JSON DATE", "JSON TIMESTAMP", "JSON BOOL"
+};
 
 /* Bytes that never vary, or a column's value: the place of its document, and what writes it. */
 typedef struct {
@@ -121,20 +151,35 @@ typedef struct {
     PyObject *write;
 } Piece;
 
+static int put_boolean(Buffer *out, int form, int is_true) {
+    if (form == BOOL_FORM) return put(out, is_true ? "\2\1" : "\2\0", 2);
+    if (form == JSON_BOOL) return is_true ? put(out, "true", 4) : put(out, "false", 5);
+    return UNUSUAL;
+}
+
 static int put_value(Buffer *out, const Piece *piece, PyObject *value) {
-    if (value == Py_None) return put(out, "\0", 1);
-    if (PyBool_Check(value))
-        return piece->form != BOOL_FORM ? UNUSUAL : put(out, value == Py_True ? "\2\1" : "\2\0", 2);
+    if (value == Py_None) return piece->form < JSON_FORM ? put(out, "\0", 1) : put(out, "null", 4);
+    if (PyBool_Check(value)) return put_boolean(out, piece->form, value == Py_True);
     if (!PyUnicode_CheckExact(value)) return UNUSUAL;
     if (piece->form == STRING_FORM) return put_text(out, value);
+    if (piece->form == JSON_STRING) return put_quoted(out, value);
     if (!PyUnicode_IS_COMPACT_ASCII(value)) return UNUSUAL;
     const char *text = PyUnicode_DATA(value);
     Py_ssize_t size = PyUnicode_GET_LENGTH(value);
     int64_t whole;
+    unsigned __int128 unscaled;
     int nanoseconds;
     switch (piece->form) {
-    case INT64_FORM: return put_integer(out, text, size);
-    case NUMERIC_FORM: return put_numeric(out, text, size);
+    case INT64_FORM: return integer_of(text, size, &whole) ? put_present(out, whole) : UNUSUAL;
+    case NUMERIC_FORM: return numeric_of(text, size, &unscaled) ? put_unscaled(out, unscaled) : UNUSUAL;
+    case JSON_INT64: /* no zero before another digit, and none with a sign */
+        if (!integer_of(text, size, &whole) || (*text == '0' && size > 1) || (*text == '-' && text[1] == '0'))
+            return UNUSUAL;
+        return put(out, text, size);
+    case JSON_NUMERIC: return numeric_of(text, size, &unscaled) ? put_quoted(out, value) : UNUSUAL;
+    case JSON_DATE: return size == 10 && days_of(text, &whole) ? put_quoted(out, value) : UNUSUAL;
+    case JSON_TIMESTAMP:
+        return instant_of(text, size, &whole, &nanoseconds) ? put_quoted(out, value) : UNUSUAL;
     case DATE_FORM:
         return size == 10 && days_of(text, &whole) ? put_present(out, whole) : UNUSUAL;
     case TIMESTAMP_FORM:
@@ -244,8 +289,8 @@ PyObject *shape_writer(PyObject *Py_UNUSED(module), PyObject *arguments) {
             goto failed;
         }
         Py_INCREF(piece->name); Py_INCREF(piece->write);
-        while (piece->form <= BOOL_FORM && strcmp(FORMS[piece->form], form)) piece->form++;
-        if (piece->form > BOOL_FORM || piece->document < 0 || piece->document > 2 ||
+        while (piece->form < FORMS_END && strcmp(FORMS[piece->form], form)) piece->form++;
+        if (piece->form == FORMS_END || piece->document < 0 || piece->document > 2 ||
             (piece->form == FIXED && !PyBytes_Check(piece->name))) {
             PyErr_SetString(PyExc_ValueError, "a piece of a shape has another form");
             goto failed;

@@ -16,6 +16,6 @@ PyMODINIT_FUNC PyInit_tidegate_accelerator(void) {
     if (PyType_Ready(&ShapeWriterType) < 0) return NULL;
     PyObject *module = PyModule_Create(&definition);
     /* The producer uses a module of its own interface only. */
-    if (module && PyModule_AddIntConstant(module, "INTERFACE", 2) < 0) Py_CLEAR(module);
+    if (module && PyModule_AddIntConstant(module, "INTERFACE", 3) < 0) Py_CLEAR(module);
     return module;
 }

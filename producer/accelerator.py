@@ -15,7 +15,7 @@ SWITCH = "TIDEGATE_ACCELERATOR"
 """The environment variable that turns it off, with the value `off`."""
 
 _MODULE = "tidegate_accelerator"
-_INTERFACE = 2
+_INTERFACE = 3
 """The interface version that the module must have; another version takes other arguments."""
 
 Piece: TypeAlias = tuple[str, int, bytes | str, Callable[[Any], bytes] | None]

@@ -82,7 +82,7 @@ shape takes as long as writing a hundred changes."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class Piece:
     """A column's value: the name of its document, of the column, and its writer."""
 
     document: str
@@ -92,7 +92,7 @@ class _Piece:
     """The usual form of its values (`usual_form`)."""
 
 
-Pieces: TypeAlias = list[bytes | _Piece]
+Pieces: TypeAlias = list[bytes | Piece]
 
 
 class ChangeWriter:
@@ -122,6 +122,7 @@ class ChangeWriter:
         }
         self._values = self._fields
         """The writers of a row's columns, which other envelopes carry in another form."""
+        self._value_forms = self._forms
         self._accelerator = accelerator()
         self._compiled: dict[tuple[object, ...], Callable[..., tuple[bytes, bytes]]] = {}
 
@@ -166,8 +167,10 @@ class ChangeWriter:
     def _pieces(self, mod_type: str, mod: Mod) -> tuple[Pieces, Pieces]:
         """Return the pieces of a change of this shape, except its source."""
         self._require_primary_key(mod.keys)
-        key: Pieces = [self._key_frame, *(self._key_piece(name) for name in self._keys)]
-        return _joined(key), _joined(self._value_pieces(mod_type, mod))
+        return _joined(self._key_pieces()), _joined(self._value_pieces(mod_type, mod))
+
+    def _key_pieces(self) -> Pieces:
+        return [self._key_frame, *(self._key_piece(name) for name in self._keys)]
 
     def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
         """Return the pieces of the value of a change of this shape."""
@@ -209,16 +212,18 @@ class ChangeWriter:
                 pieces.append(NULL)
         return pieces, _name_list(names, self._row)
 
-    def _key_piece(self, column: str) -> _Piece:
+    def _key_piece(self, column: str) -> Piece:
         """Return a column's value in the key; in a row with equal bytes, the same piece."""
-        return _Piece("keys", column, self._key_fields[column], self._forms[column])
+        return Piece("keys", column, self._key_fields[column], self._forms[column])
 
-    def _row_piece(self, document: str, column: str) -> _Piece:
+    def _row_piece(self, document: str, column: str) -> Piece:
         """Return a column's value in a row; a column of unknown type can only be null."""
         if column not in self._fields:
-            return _Piece(document, column, self._only_null(column), "")
-        form = self._forms[column] if self._values is self._fields else ""
-        return _Piece(document, column, self._values[column], form)
+            return Piece(document, column, self._only_null(column), "")
+        return self._value_piece(document, column)
+
+    def _value_piece(self, document: str, column: str) -> Piece:
+        return Piece(document, column, self._values[column], self._value_forms.get(column, ""))
 
     def _only_null(self, column: str) -> FieldWriter:
         def write(value: Any) -> bytes:
@@ -238,7 +243,7 @@ class ChangeWriter:
         return TableChanged(message, table=self._table.name, column=column)
 
     def _compile(
-        self, key: Sequence[bytes | _Piece], value: Sequence[bytes | _Piece]
+        self, key: Sequence[bytes | Piece], value: Sequence[bytes | Piece]
     ) -> Callable[..., tuple[bytes, bytes]]:
         if self._accelerator is None:
             return _compile(key, value)
@@ -352,7 +357,7 @@ def _name_list(names: Sequence[str], row: Sequence[str]) -> bytes:  # noqa: ARG0
     return b"".join((PRESENT, write_long(len(names)), *map(write_text, names), END_OF_ARRAY))
 
 
-def _joined(pieces: Sequence[bytes | _Piece]) -> Pieces:
+def _joined(pieces: Sequence[bytes | Piece]) -> Pieces:
     """Return the pieces with neighbouring bytes joined."""
     joined: Pieces = []
     for piece in pieces:
@@ -364,7 +369,7 @@ def _joined(pieces: Sequence[bytes | _Piece]) -> Pieces:
     return joined
 
 
-def _written(pieces: Sequence[bytes | _Piece], documents: Mapping[str, Any]) -> bytes:
+def _written(pieces: Sequence[bytes | Piece], documents: Mapping[str, Any]) -> bytes:
     """Join the pieces without compiling them."""
     return b"".join(
         [
@@ -376,7 +381,7 @@ def _written(pieces: Sequence[bytes | _Piece], documents: Mapping[str, Any]) -> 
     )
 
 
-def _described(piece: bytes | _Piece) -> accelerated.Piece:
+def _described(piece: bytes | Piece) -> accelerated.Piece:
     """Return a piece in the accelerator's form."""
     if isinstance(piece, bytes):
         return "fixed", 0, piece, None
@@ -384,14 +389,14 @@ def _described(piece: bytes | _Piece) -> accelerated.Piece:
 
 
 def _compile(
-    key: Sequence[bytes | _Piece], value: Sequence[bytes | _Piece]
+    key: Sequence[bytes | Piece], value: Sequence[bytes | Piece]
 ) -> Callable[..., tuple[bytes, bytes]]:
     """Return the function of a shape; the module's docstring shows its text."""
     names: dict[str, Any] = {"join": b"".join}
-    variables: dict[_Piece, str] = {}
+    variables: dict[Piece, str] = {}
     statements = []
 
-    def term(piece: bytes | _Piece) -> str:
+    def term(piece: bytes | Piece) -> str:
         """Return the expression of a piece; a key column's is computed once."""
         if piece in variables:
             return variables[piece]

@@ -19,6 +19,7 @@ from tidegate.producer.translation.avro_fields import (
     FieldWriter,
     array_field,
     field_writer,
+    usual_form,
     write_text,
 )
 from tidegate.producer.translation.keys import key_converter
@@ -33,7 +34,12 @@ from tidegate.schemas.tables import ColumnType
 JsonField: TypeAlias = Callable[[Any], str]
 """From a JSON value, null included, to its text in an event; raises SchemaError if unfit."""
 
+JSON_FORM = "JSON"
+"""The accelerator's name for values in JSON that have no usual form."""
+
 _NULL_TEXT = "null"
+_SAME_IN_BOTH = frozenset({"INT64", "STRING", "BOOL"})
+"""Types whose values are the same text in both products' events, and in keys."""
 _FLOAT_TEXTS = {"FLOAT32": float_text, "FLOAT64": double_text}
 _EXACT = Context(prec=200)
 """Python rounds to 28 digits by default, and a NUMERIC has up to 38."""
@@ -69,6 +75,30 @@ def json_field(column_type: ColumnType, envelope: Envelope) -> JsonField:
         return _NULL_TEXT if value is None else write(value)
 
     return field
+
+
+def json_form(column_type: ColumnType, envelope: Envelope) -> str:
+    """Return the usual form of a column's values in JSON, by the accelerator's name."""
+    if envelope is not Envelope.DEBEZIUM and column_type.code not in _SAME_IN_BOTH:
+        return JSON_FORM
+    return f"{JSON_FORM} {usual_form(column_type)}".rstrip()
+
+
+def json_key_form(column_type: ColumnType) -> str:
+    """Return the usual form of a key column's values in JSON, by the accelerator's name."""
+    return json_form(column_type, Envelope.DATASTREAM)
+
+
+def as_bytes(field: JsonField) -> FieldWriter:
+    """Return the writer of the text in UTF-8; raises SchemaError for one that is not Unicode."""
+
+    def write(value: Any) -> bytes:
+        try:
+            return field(value).encode()
+        except UnicodeEncodeError as error:
+            raise SchemaError("a text that is not Unicode", cause=str(error)[:200]) from error
+
+    return write
 
 
 def json_key_field(column_type: ColumnType) -> JsonField:

@@ -13,16 +13,24 @@ from __future__ import annotations
 import io
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import fastavro
+import orjson
 
 from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation.avro_fields import NULL
 from tidegate.producer.translation.change_writer import ChangeWriter, Pieces, other_form
-from tidegate.producer.translation.event_fields import debezium_field, json_field, json_key_field
+from tidegate.producer.translation.event_fields import (
+    as_bytes,
+    debezium_field,
+    json_field,
+    json_form,
+    json_key_field,
+    json_key_form,
+)
 from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.datastream_event import (
     DATASTREAM_HEAD,
@@ -92,10 +100,17 @@ class EventWriter(ChangeWriter):
         self._facts_schema = fastavro.parse_schema(
             {"type": "record", "name": "Facts", "fields": list(self.facts)}
         )
-        if self._form.value_format is ValueFormat.JSON:
-            self._texts = {c.name: json_field(c.type, self.envelope) for c in table.columns}
-        if self._form.key_format is KeyFormat.JSON:
-            self._key_texts = {c.name: json_key_field(c.type) for c in table.key_columns}
+        self._is_json = self._form.value_format is ValueFormat.JSON
+        if self._is_json:
+            self._values = {
+                c.name: as_bytes(json_field(c.type, self.envelope)) for c in table.columns
+            }
+            self._value_forms = {c.name: json_form(c.type, self.envelope) for c in table.columns}
+        self._is_key_json = self._form.key_format is KeyFormat.JSON
+        if self._is_key_json:
+            self._key_fields = {c.name: as_bytes(json_key_field(c.type)) for c in table.key_columns}
+            self._forms = {c.name: json_key_form(c.type) for c in table.key_columns}
+        self._labels = {name: f"{json.dumps(name)}:".encode() for name in self._row}
         self._prepare(table, value.schema)
 
     def write_events(self, record: DataChangeRecord, token: str) -> list[tuple[bytes, bytes]]:
@@ -105,10 +120,11 @@ class EventWriter(ChangeWriter):
         a key that is not the primary key.
         """
         shared, mod_type = self._record_facts(record, token), record.mod_type
-        write = self._json if self._form.value_format is ValueFormat.JSON else self._avro
+        if self._is_json:
+            shared = self._shared_json(shared)
         numbered = enumerate(record.mods, record.first_mod_number)
         return [
-            write(mod_type, mod, self._mod_facts(shared, mod_type, mod, number))
+            self._event(mod_type, mod, self._mod_facts(shared, mod_type, mod, number))
             for number, mod in numbered
         ]
 
@@ -118,14 +134,13 @@ class EventWriter(ChangeWriter):
         Equal keys have equal bytes in either format, because the bytes decide the topic partition.
         Raises as `ChangeWriter.key` does.
         """
-        if self._form.key_format is KeyFormat.AVRO:
+        if not self._is_key_json:
             return super().key(keys)
         self._require_primary_key(keys)
-        columns = [f"{json.dumps(name)}:{self._key_texts[name](keys[name])}" for name in self._keys]
-        try:
-            return f"{{{','.join(columns)}}}".encode()
-        except UnicodeEncodeError as error:
-            raise SchemaError("a text that is not Unicode", cause=str(error)[:200]) from error
+        parts = (
+            mark + self._key_fields[name](keys[name]) for mark, name in self._marked(self._keys)
+        )
+        return b"".join((*parts, _end(self._keys)))
 
     # ------------------------------------------------------------ parts of an envelope
 
@@ -144,53 +159,58 @@ class EventWriter(ChangeWriter):
         """Return the facts of one event, by the fields of the value schema."""
 
     @abstractmethod
-    def _joined_avro(self, rows: bytes, facts: bytes) -> bytes:
-        """Return the value made of these rows and facts."""
+    def _joined(self, rows: bytes, facts: bytes) -> bytes:
+        """Return the value made of these rows and facts, in the stream's format."""
 
-    @abstractmethod
-    def _json_value(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> str:
-        """Return a value as JSON."""
+    def _shared_json(self, shared: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a record's facts as events in JSON have them."""
+        return shared
 
     # ------------------------------------------------------------ the two formats
 
-    def _avro(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> tuple[bytes, bytes]:
+    def _event(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> tuple[bytes, bytes]:
         key, rows = self.write(mod_type, mod, before=b"", number=b"", after=b"")
-        buffer = io.BytesIO()
         try:
-            fastavro.schemaless_writer(buffer, self._facts_schema, facts)
+            if self._is_json:
+                written = orjson.dumps(facts)
+            else:
+                buffer = io.BytesIO()
+                fastavro.schemaless_writer(buffer, self._facts_schema, facts)
+                written = buffer.getvalue()
         except (ValueError, TypeError, OverflowError) as error:
             raise SchemaError("an event's metadata do not fit", cause=str(error)[:200]) from error
-        return key, self._joined_avro(rows, buffer.getvalue())
+        return key, self._joined(rows, written)
 
-    def _json(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> tuple[bytes, bytes]:
-        for document in mod:
-            iter(document)  # values that cannot be read are rejected, even if not needed
-        try:
-            key = self.key(mod.keys)
-        except SchemaError as error:
-            raise self._located(error, mod) from error
-        try:
-            return key, self._json_value(mod_type, mod, facts).encode()
-        except UnicodeEncodeError as error:
-            raise SchemaError("a text that is not Unicode", cause=str(error)[:200]) from error
+    def _key_pieces(self) -> Pieces:
+        if not self._is_key_json:
+            return super()._key_pieces()
+        pieces: Pieces = []
+        for mark, name in self._marked(self._keys):
+            pieces += [mark, self._key_piece(name)]
+        return [*pieces, _end(self._keys)]
 
-    def _row_text(self, captured: Mapping[str, Any], mod: Mod, names: Iterable[str]) -> str:
+    def _json_pieces(
+        self, document: str, captured: Mapping[str, Any], names: Sequence[str]
+    ) -> Pieces:
         """Return a row with these columns as JSON; a column that was not captured is null."""
         for name in captured:
             if name not in self._fields:
                 raise self._unknown(name)
-        columns = []
+        pieces: Pieces = []
+        for mark, name in self._marked(names):
+            pieces.append(mark)
+            if name in captured or name in self._keys:
+                pieces.append(self._value_piece(document if name in captured else "keys", name))
+            else:
+                pieces.append(b"null")
+        return [*pieces, _end(names)]
+
+    def _marked(self, names: Iterable[str]) -> Iterator[tuple[bytes, str]]:
+        """Yield each name with the text before its value: the mark that separates it, its label."""
+        mark = b"{"
         for name in names:
-            document = captured if name in captured else mod.keys
-            text = "null"
-            if name in document:
-                try:
-                    text = self._texts[name](document[name])
-                except SchemaError as error:
-                    fields: dict[str, Any] = {**error.fields, "column": name}
-                    raise SchemaError(error.message, hint=error.hint, **fields) from error
-            columns.append(f"{json.dumps(name)}:{text}")
-        return f"{{{','.join(columns)}}}"
+            yield mark + self._labels[name], name
+            mark = b","
 
     def _captured(self, captured: Mapping[str, Any]) -> list[str]:
         """Return the names of the captured and key columns, in the order of the row."""
@@ -215,17 +235,27 @@ class DebeziumWriter(EventWriter):
             raise other_form(schema)
 
     def _prepare(self, table: TableSchema, schema: dict[str, Any]) -> None:  # noqa: ARG002 - for another envelope
-        self._values = {column.name: debezium_field(column.type) for column in table.columns}
+        if not self._is_json:
+            self._values = {column.name: debezium_field(column.type) for column in table.columns}
+            self._value_forms = {}
 
     def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
         """Return the frame, and the rows before and after the change."""
-        before: Pieces = [NULL]
-        after: Pieces = [NULL]
+        before: Pieces
+        after: Pieces
+        before = after = [b"null" if self._is_json else NULL]
         if _has_before(mod_type, mod):
-            before, _ = self._row_pieces("old", mod.old_values)
+            before = self._debezium_row("old", mod.old_values)
         if mod_type != "DELETE":
-            after, _ = self._row_pieces("new", mod.new_values)
+            after = self._debezium_row("new", mod.new_values)
+        if self._is_json:
+            return [f'{{"{BEFORE}":'.encode(), *before, b',"after":', *after]
         return [self._value_frame, *before, *after]
+
+    def _debezium_row(self, document: str, captured: Mapping[str, Any]) -> Pieces:
+        if self._is_json:
+            return self._json_pieces(document, captured, self._row)
+        return self._row_pieces(document, captured)[0]
 
     def _record_facts(self, record: DataChangeRecord, token: str) -> Mapping[str, Any]:
         form, at_ns = self._form, record.commit_timestamp_ns
@@ -281,16 +311,13 @@ class DebeziumWriter(EventWriter):
             "transaction": None,
         }
 
-    def _joined_avro(self, rows: bytes, facts: bytes) -> bytes:
-        return rows + facts
+    def _joined(self, rows: bytes, facts: bytes) -> bytes:
+        return b"".join((rows, b",", facts[1:])) if self._is_json else rows + facts
 
-    def _json_value(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> str:
-        before = after = "null"
-        if _has_before(mod_type, mod):
-            before = self._row_text(mod.old_values, mod, self._row)
-        if mod_type != "DELETE":
-            after = self._row_text(mod.new_values, mod, self._row)
-        return f'{{"{BEFORE}":{before},"after":{after},{_json_text(facts)[1:]}'
+
+def _end(names: Sequence[str]) -> bytes:
+    """Return the end of an object with these names, and its begin where it has none."""
+    return b"}" if names else b"{}"
 
 
 def _has_before(mod_type: str, mod: Mod) -> bool:
@@ -317,6 +344,9 @@ class DatastreamWriter(EventWriter):
         """Return the facts, then the row after the change (of a DELETE, the row before it)."""
         is_delete = mod_type == "DELETE"
         document, captured = ("old", mod.old_values) if is_delete else ("new", mod.new_values)
+        if self._is_json:
+            # A column that was not captured has no name here either: null is a value.
+            return self._json_pieces(document, captured, self._captured(captured))
         row, _ = self._row_pieces(document, captured)
         return row[1:]  # a payload is never null, so no byte marks it as present
 
@@ -349,16 +379,10 @@ class DatastreamWriter(EventWriter):
         captured = mod.old_values if mod_type == "DELETE" else mod.new_values
         return event_facts(shared, number=number, captured=self._captured(captured))
 
-    def _joined_avro(self, rows: bytes, facts: bytes) -> bytes:
+    def _shared_json(self, shared: Mapping[str, Any]) -> Mapping[str, Any]:
+        return facts_as_json(shared)
+
+    def _joined(self, rows: bytes, facts: bytes) -> bytes:
+        if self._is_json:
+            return b"".join((facts[:-1], f',"{PAYLOAD}":'.encode(), rows, b"}"))
         return b"".join((self._value_frame, facts, rows))
-
-    def _json_value(self, mod_type: str, mod: Mod, facts: dict[str, Any]) -> str:
-        captured = mod.old_values if mod_type == "DELETE" else mod.new_values
-        # A column that was not captured has no name here either: null is a value.
-        payload = self._row_text(captured, mod, facts["source_metadata"]["captured_columns"])
-        return f'{_json_text(facts_as_json(facts))[:-1]},"{PAYLOAD}":{payload}}}'
-
-
-def _json_text(facts: Mapping[str, Any]) -> str:
-    """Return facts as a JSON object, without spaces."""
-    return json.dumps(facts, ensure_ascii=False, separators=(",", ":"))

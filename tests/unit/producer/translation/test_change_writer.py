@@ -169,8 +169,8 @@ def test_what_cannot_be_written_is_refused_with_its_column(mod, kind, fields, te
 
 def test_names_are_data():
     name = "x']); raise SystemExit #{0}\n\\"
-    key = [change_writer._Piece("keys", name, lambda value: value, "")]
-    value = [change_writer._Piece("new", name, lambda value: value, ""), *key]
+    key = [change_writer.Piece("keys", name, lambda value: value, "")]
+    value = [change_writer.Piece("new", name, lambda value: value, ""), *key]
     write = change_writer._compile(key, value)
     assert write({name: b"k"}, {name: b"n"}, {}, b"b", b"0", b"a") == (b"k", b"nkb0a")
 

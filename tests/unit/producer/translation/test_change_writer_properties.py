@@ -4,6 +4,7 @@ import gc
 import math
 import tracemalloc
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -13,14 +14,38 @@ from tests.any_schema.values import KINDS
 from tests.unit.producer.translation.test_values import NUMBERS
 from tidegate.producer.accelerator import accelerator
 from tidegate.producer.translation.avro_fields import field_writer, usual_form
+from tidegate.producer.translation.event_fields import (
+    as_bytes,
+    json_field,
+    json_form,
+    json_key_field,
+    json_key_form,
+)
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import ColumnType
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
 TYPES = list(dict.fromkeys(ColumnType.from_type_json(kind.type_json) for kind in KINDS))
-CASES = [(one, form) for one in TYPES for form in TimestampForm]
+
+
+def avro(timestamps):
+    return partial(field_writer, timestamps=timestamps), partial(usual_form, timestamps=timestamps)
+
+
+def as_json(envelope):
+    return lambda one: as_bytes(json_field(one, envelope)), partial(json_form, envelope=envelope)
+
+
+NOTATIONS = {
+    **{f"Avro, {form.value}": avro(form) for form in TimestampForm},
+    **{f"JSON of {one.value}": as_json(one) for one in (Envelope.DEBEZIUM, Envelope.DATASTREAM)},
+    "JSON of keys": (lambda one: as_bytes(json_key_field(one)), json_key_form),
+}
+"""For the writer of a type's values, and for the usual form of these."""
+CASES = [(one, notation) for one in TYPES for notation in NOTATIONS]
 
 SMALL_INTEGERS = st.integers(-300, 40_000).map(str)
 DATES = st.dates().map(lambda day: day.isoformat())
@@ -48,14 +73,15 @@ VALUES = st.one_of(
 NUMBERS_IN_BYTES = [-(2**63) * 10**9]
 NUMBERS_IN_BYTES += [sign * 2**bits for sign in (1, -1) for bits in (7, 8, 63, 64, 126)]
 EDGES = {
-    "INT64": ["-0", "-", "", "0" * 18, "9" * 18, str(-(2**63)), "9" * 19, "9" * 20, 5],
+    "INT64": ["0", "00", "07", "-0", "-07", "-7", "-", "", "0" * 18, "9" * 18, str(-(2**63)),
+              "9" * 19, "9" * 20, 5],
     "NUMERIC": ["1.0000000001", "1.0000000000", ".", "-.", "5.", "-.5", ".-5", "-0",
                 "9" * 29 + "." + "9" * 9, "-" + "9" * 29 + "." + "9" * 9, "9" * 30,
                 *(f"{Decimal(f'{number}e-9'):f}" for number in NUMBERS_IN_BYTES)],
     "FLOAT64": [math.nan],
     "TIMESTAMP": ["2024-01-02T03:04:05.678901001Z", "0001-01-01T00:00:00.000001Z",
                   "1969-12-31T23:59:59.999999Z"],
-    "STRING": ["\ud800", "x" * 20_000, "é" * 20_000],
+    "STRING": ["\ud800", "x" * 20_000, "é" * 20_000, *map(chr, range(0xA1)), 'a"', "\\", "\u2028"],
 }  # fmt: skip
 
 
@@ -66,9 +92,9 @@ def written(write, value):
         return error.message, error.fields
 
 
-def compiled_writer(column_type, timestamps):
-    general = field_writer(column_type, timestamps)
-    piece = (usual_form(column_type, timestamps), 1, "c", general)
+def compiled_writer(column_type, notation):
+    general, form = (part(column_type) for part in NOTATIONS[notation])
+    piece = (form, 1, "c", general)
     write = accelerator().shape_writer([("fixed", 0, b"key", None)], [piece])
 
     def field(value):
@@ -80,33 +106,52 @@ def compiled_writer(column_type, timestamps):
 
 
 def assert_alike(case, value):
-    assert written(compiled_writer(*case), value) == written(field_writer(*case), value)
+    column_type, notation = case
+    general = NOTATIONS[notation][0](column_type)
+    assert written(compiled_writer(*case), value) == written(general, value)
 
 
-@settings(max_examples=600)
+@settings(max_examples=1_200)
 @given(st.sampled_from(CASES), VALUES)
 def test_any_value_of_any_type_is_written_or_refused_alike(case, value):
     assert_alike(case, value)
 
 
+@pytest.mark.parametrize("notation", NOTATIONS)
 @pytest.mark.parametrize("code", EDGES)
-def test_values_at_the_edges_are_written_or_refused_alike(code):
+def test_values_at_the_edges_are_written_or_refused_alike(code, notation):
     for value in EDGES[code]:
-        assert_alike((ColumnType(code), TimestampForm.MICROS), value)
+        assert_alike((ColumnType(code), notation), value)
 
 
-def test_the_usual_forms_take_no_other_writer():
+@pytest.mark.parametrize(
+    ("notation", "null", "without"),
+    [
+        ("Avro, MICROS", b"\0", ()),
+        ("JSON of debezium", b"null", ()),
+        ("JSON of datastream", b"null", ("NUMERIC", "DATE", "TIMESTAMP")),
+        ("JSON of keys", b"null", ("NUMERIC", "DATE", "TIMESTAMP")),
+    ],
+)
+def test_the_usual_forms_take_no_other_writer(notation, null, without):
     """Or the tests above would compare the Python code with itself."""
+    writer, form = NOTATIONS[notation]
     usual = {
         "INT64": "12", "BOOL": True, "STRING": "é", "NUMERIC": "-1.5", "DATE": "2024-02-29",
         "TIMESTAMP": "2024-01-02T03:04:05.678901Z",
     }  # fmt: skip
     for code, value in usual.items():
-        expected = field_writer(ColumnType(code))(value)
-        piece = (usual_form(ColumnType(code)), 2, "c", pytest.fail)
+        if code in without:
+            assert form(ColumnType(code)) == "JSON"
+            continue
+        expected = writer(ColumnType(code))(value)
+        piece = (form(ColumnType(code)), 2, "c", pytest.fail)
         write = accelerator().shape_writer([], [piece])
         assert write({}, {}, {"c": value}, b"", b"", b"") == (b"", expected)
-        assert write({}, {}, {"c": None}, b"", b"", b"") == (b"", b"\0")
+        assert write({}, {}, {"c": None}, b"", b"", b"") == (b"", null)
+
+
+def test_a_type_of_another_notation_has_no_usual_form():
     # A type with another Avro type has none.
     assert usual_form(ColumnType("NUMERIC", annotation="PG_NUMERIC")) == ""
     assert usual_form(ColumnType("TIMESTAMP"), TimestampForm.STRING) == ""
