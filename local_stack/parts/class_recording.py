@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -62,6 +63,7 @@ class _Programs:
     parts: JvmParts
     recording: _Recording
     scratch: Path
+    cancelled: threading.Event
 
     def kafka(self) -> None:
         ports = choose_ports({"kafka_port": 0, "controller_port": 0})
@@ -71,7 +73,7 @@ class _Programs:
             data_dir=self.scratch / "kafka",
             port=ports["kafka_port"],
             controller_port=ports["controller_port"],
-            cancelled=threading.Event(),
+            cancelled=self.cancelled,
             classes=self.recording,
             grace_ms=_WRITING_MS,
         )
@@ -87,7 +89,7 @@ class _Programs:
             parts=self.parts,
             data_dir=self.scratch / "registry",
             port=choose_ports({"registry_port": 0})["registry_port"],
-            cancelled=threading.Event(),
+            cancelled=self.cancelled,
             classes=self.recording,
             grace_ms=_WRITING_MS,
         )
@@ -151,22 +153,33 @@ def make_class_archives(
 def _record_into(
     work: Path, *, java: Java, parts: JvmParts, report: Callable[[str], None]
 ) -> list[str]:
-    recording, faults = _Recording(work), []
+    """Record all programs at once: each waits for its Java's disk and single threads."""
+    recording, cancelled = _Recording(work), threading.Event()
+
+    def record(name: str, run: Callable[[], None], *archives: str) -> str | None:
+        try:
+            run()
+        except (LocalStackError, OSError, subprocess.TimeoutExpired) as error:
+            for archive in archives:
+                recording.archive(archive).unlink(missing_ok=True)
+            return f"{name}: {error}"
+        report(name)
+        return None
+
     with tempfile.TemporaryDirectory(prefix="tidegate-classes-") as scratch:
-        programs = _Programs(java, parts, recording, Path(scratch))
-        for name, run, archives in (
-            ("Kafka", programs.kafka, (FORMATTER, BROKER)),
-            ("the schema registry", programs.registry, (REGISTRY,)),
-            ("Spark", programs.spark, (SPARK,)),
-        ):
-            report(name)
+        programs = _Programs(java, parts, recording, Path(scratch), cancelled)
+        with ThreadPoolExecutor() as pool:
+            recorded = [
+                pool.submit(record, "Spark", programs.spark, SPARK),
+                pool.submit(record, "Kafka", programs.kafka, FORMATTER, BROKER),
+                pool.submit(record, "the schema registry", programs.registry, REGISTRY),
+            ]
             try:
-                run()
-            except (LocalStackError, OSError, subprocess.TimeoutExpired) as error:
-                faults.append(f"{name}: {error}")
-                for archive in archives:
-                    recording.archive(archive).unlink(missing_ok=True)
-    return faults
+                faults = [one.result() for one in recorded]
+            except BaseException:
+                cancelled.set()
+                raise
+    return [fault for fault in faults if fault is not None]
 
 
 def _require_order(process: ChildProcess | None) -> None:

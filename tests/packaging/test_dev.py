@@ -221,13 +221,49 @@ def test_an_environment_without_a_compiler_is_complete(dev, monkeypatch, tmp_pat
     monkeypatch.setattr(dev, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(dev, "STAMP", tmp_path / "stamp")
     monkeypatch.setattr(dev, "_right_python", lambda: True)
-    monkeypatch.setattr(dev, "shown", lambda _title, command: commands.append(command))
+    monkeypatch.setattr(dev, "shown", lambda _title, command, must=True: commands.append(command))
     monkeypatch.setattr(dev, "_succeeds", commands.append)
     dev.install_venv()
 
     assert commands[-1][-1] == str(dev.ACCELERATOR)
     assert capsys.readouterr().err.startswith("accelerator: not built")
     assert (tmp_path / "stamp").read_text() == dev.stamp()
+
+
+@pytest.mark.parametrize(
+    ("is_there", "has_an_index", "fails", "expected"),
+    [
+        (False, False, (), ["installing uv", "installing x"]),
+        (True, False, (), ["installing x"]),
+        (False, False, ("installing uv",), ["installing uv", "installing x by pip"]),
+        (True, False, ("installing x",), ["installing x", "installing x by pip"]),
+        (False, True, (), ["installing x by pip"]),
+    ],
+    ids=["uv first", "uv is there", "no uv for this machine", "uv fails", "an index of pip's"],
+)
+def test_packages_are_installed_by_uv_or_else_by_pip(
+    dev, monkeypatch, tmp_path, is_there, has_an_index, fails, expected
+):
+    commands = {}
+
+    def shown(title, command, *, must=True):
+        commands[title] = command
+        assert must == ("by pip" in title)
+        if title == "installing uv" and title not in fails:
+            (tmp_path / "uv").touch()
+        return title not in fails
+
+    if is_there:
+        (tmp_path / "uv").touch()
+    monkeypatch.setattr(dev, "BIN", tmp_path)
+    monkeypatch.setattr(dev, "_pip_has_an_index", lambda: has_an_index)
+    monkeypatch.setattr(dev, "shown", shown)
+    dev.install("x", dev.REQUIREMENTS)
+    assert list(commands) == expected
+    assert all("--require-hashes" in command for command in commands.values())
+    last = commands[expected[-1]]
+    assert last[-1] == str(dev.REQUIREMENTS)
+    assert (last[0] == str(tmp_path / "uv")) == ("by pip" not in expected[-1])
 
 
 def test_a_failed_step_shows_its_output(dev, capfd):
