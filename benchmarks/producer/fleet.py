@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.measuring import MIB, memory_bytes
-from benchmarks.producer.responses import START_NS, STREAM, TABLE, Case, Fault
+from benchmarks.producer.responses import START_NS, STREAM, TABLE, Case, Fault, table_name
 from benchmarks.producer.source import SourceProcess
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.instants import format_rfc3339
@@ -61,6 +61,7 @@ class Fleet:
         the data topic takes messages of that size at most.
         """
         self._stack, self._checkout, self._changes = stack, checkout, changes
+        self._tables = [table_name(number) for number in range(case.tables)]
         self._names = TopicNames(f"b{uuid.uuid4().hex[:8]}")
         self._heartbeat_ms = heartbeat_ms
         self._settings = {**({"backfill": TABLE.name} if rows else {}), **(settings or {})}
@@ -269,8 +270,13 @@ class Fleet:
             }
         )
         self._exits.callback(consumer.close)
-        topic = self._names.data(TABLE.name)
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(_TOPIC_PARTITIONS)])
+        consumer.assign(
+            [
+                TopicPartition(self._names.data(table), number, 0)
+                for table in self._tables
+                for number in range(_TOPIC_PARTITIONS)
+            ]
+        )
         return consumer
 
     def _read(self, changes: int) -> None:

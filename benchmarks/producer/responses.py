@@ -36,10 +36,19 @@ _TOUCHED = ("Id", "Balance", "Score", "Updated")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How the service cuts changes: rows in a response message, mods in a data change record."""
+    """How the service cuts changes: rows in a response message, mods in a data change record.
+
+    The records are of the tables in turn.
+    """
 
     rows: int
     mods: int
+    tables: int = 1
+
+
+def table_name(number: int) -> str:
+    """Return the name of a table, from 0 on; all have the same columns."""
+    return f"{TABLE.name}{number}" if number else TABLE.name
 
 
 class Fault(StrEnum):
@@ -60,7 +69,8 @@ def responses(case: Case, changes: int) -> list[bytes]:
     """Return the messages of one query that returns so many changes, metadata first."""
     records = changes // case.mods
     rows = [
-        _row(_data_change(number, case.mods, written_ns(number + 1))) for number in range(records)
+        _row(_data_change(number, case.mods, written_ns(number + 1), table=number % case.tables))
+        for number in range(records)
     ]
     first = PartialResultSet.pb()()
     first.metadata.row_type.CopyFrom(StructType.pb(_row_type()))
@@ -125,9 +135,9 @@ def children_response(
     return [message.SerializeToString()]
 
 
-def _data_change(number: int, mods: int, at_ns: int) -> list[Any]:
+def _data_change(number: int, mods: int, at_ns: int, *, table: int = 0) -> list[Any]:
     return [
-        format_rfc3339(at_ns), "00000000", f"OTQ5NTY0MDIzNTc1{number:08d}", True, TABLE.name,
+        format_rfc3339(at_ns), "00000000", f"OTQ5NTY0MDIzNTc1{number:08d}", True, table_name(table),
         [_column(name) for name in _TOUCHED],
         [_mod(number * mods + place, format_rfc3339(at_ns)) for place in range(mods)],
         "UPDATE", "OLD_AND_NEW_VALUES", "1", "1", "transfer", False,

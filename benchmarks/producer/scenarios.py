@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from benchmarks.producer.fleet import Fleet
 from benchmarks.producer.responses import LARGE_BYTES, Case, Fault
+from benchmarks.producer.stages import stages
 from tidegate.local_stack.parts.stack import LocalStack
 
 Figures: TypeAlias = dict[str, float]
@@ -117,8 +118,14 @@ LARGE: dict[str, Callable[[LocalStack, Path], Figures]] = {
     **{f"kafka, backfill, {n} rows": partial(_backfill, n) for n in (100_000, 5_000_000)},
     **{
         f"kafka, 20 x 1, {n} changes wait": partial(_throughput, Case(20, 1), 1, changes=n)
-        for n in (10_000, 100_000, 1_000_000)
+        for n in (10_000, 100_000, 1_000_000, 5_000_000)
     },
+    **{
+        f"kafka, 20 x 1, {tables} tables": partial(_throughput, Case(20, 1, tables), 1)
+        for tables in (10, 50)
+    },
+    "kafka, stages, 20 x 1": partial(stages, Case(20, 1)),
+    "kafka, stages, 1 x 1": partial(stages, Case(1, 1)),
     "kafka, 20 x 1, 4 workers": partial(_throughput, Case(20, 1), 4),
 }
 """Measured when they are named, and not with all others."""

@@ -19,7 +19,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,6 +37,7 @@ from benchmarks.producer.responses import (
     heartbeat_response,
     records_before,
     responses,
+    table_name,
     value,
     written_ns,
 )
@@ -54,33 +55,41 @@ _SERVER_OPTIONS = [
     ("grpc.server_max_unrequested_time_in_server", 3_600),
 ]
 _POISON_KEYS = 100
-_TABLE_NAME = {"table_schema": "", "table_name": TABLE.name}
-_CATALOGUE: dict[str, list[dict[str, Any]]] = {
-    "SELECT option_value ": [],
-    "SELECT CURRENT_TIMESTAMP() ": [{"now": f"{datetime.now(UTC):%FT%TZ}"}],
-    "SELECT table_schema, table_name, table_type ": [{**_TABLE_NAME, "table_type": "BASE TABLE"}],
-    "SELECT * ": [{"change_stream_name": STREAM, "all": False}],
-    "SELECT option_name, ": [
-        {"option_name": "value_capture_type", "option_value": "OLD_AND_NEW_VALUES"}
-    ],
-    "SELECT table_schema, table_name, all_columns ": [{**_TABLE_NAME, "all_columns": True}],
-    "SELECT table_schema, table_name, column_name FROM ": [],
-    "SELECT table_schema, table_name, column_name, spanner_type": [
-        {
-            **_TABLE_NAME,
-            "column_name": column.name,
-            "spanner_type": column.type.code,
-            "ordinal_position": str(column.ordinal),
-            "is_generated": "NEVER",
-        }
-        for column in TABLE.columns
-    ],
-    "SELECT table_schema, table_name, column_name, ordinal_position": [
-        {**_TABLE_NAME, "column_name": column.name, "ordinal_position": "1"}
-        for column in TABLE.key_columns
-    ],
-}
-"""How a query begins -> its rows."""
+
+
+def _catalogue(tables: int) -> dict[str, list[dict[str, Any]]]:
+    """Return the answers of a database with so many tables: how a query begins -> its rows."""
+    names = [{"table_schema": "", "table_name": table_name(number)} for number in range(tables)]
+    capture = {"option_name": "value_capture_type", "option_value": "OLD_AND_NEW_VALUES"}
+    return {
+        "SELECT option_value ": [],
+        "SELECT CURRENT_TIMESTAMP() ": [{"now": f"{datetime.now(UTC):%FT%TZ}"}],
+        "SELECT table_schema, table_name, table_type ": [
+            {**name, "table_type": "BASE TABLE"} for name in names
+        ],
+        "SELECT * ": [{"change_stream_name": STREAM, "all": False}],
+        "SELECT option_name, ": [capture],
+        "SELECT table_schema, table_name, all_columns ": [
+            {**name, "all_columns": True} for name in names
+        ],
+        "SELECT table_schema, table_name, column_name FROM ": [],
+        "SELECT table_schema, table_name, column_name, spanner_type": [
+            {
+                **name,
+                "column_name": column.name,
+                "spanner_type": column.type.code,
+                "ordinal_position": str(column.ordinal),
+                "is_generated": "NEVER",
+            }
+            for name in names
+            for column in TABLE.columns
+        ],
+        "SELECT table_schema, table_name, column_name, ordinal_position": [
+            {**name, "column_name": column.name, "ordinal_position": "1"}
+            for name in names
+            for column in TABLE.key_columns
+        ],
+    }
 
 
 class SourceProcess:
@@ -90,7 +99,7 @@ class SourceProcess:
         """Start it with so many prepared changes in all, and a table with so many rows."""
         self._child = Child(__name__)
         self.close = self._child.close
-        self.address = self.ask(case.rows, case.mods, changes, stream_partitions, rows)
+        self.address = self.ask(case.rows, case.mods, case.tables, changes, stream_partitions, rows)
 
     def ask(self, *command: Any) -> str:
         """Send a command; return its answer, which comes at once."""
@@ -185,9 +194,9 @@ class _Source:
         waiting.put_nowait(None)
 
 
-def _catalogue_rows(sql: str) -> bytes:
+def _catalogue_rows(sql: str, catalogue: Mapping[str, list[dict[str, Any]]]) -> bytes:
     """Answer one of the catalogue's queries."""
-    answers = (rows for start, rows in _CATALOGUE.items() if sql.startswith(start))
+    answers = (rows for start, rows in catalogue.items() if sql.startswith(start))
     if (rows := next(answers, None)) is None:
         raise LookupError(f"the benchmark's source has no answer to {sql!r}")
     result = ResultSet.pb()()
@@ -202,14 +211,17 @@ _REQUESTS = {"StreamingRead": ReadRequest}
 """What a method is asked, if not an `ExecuteSqlRequest`."""
 
 
-async def started(streams: dict[str, Any], options: Sequence[Any] = ()) -> grpc.aio.Server:
+async def started(
+    streams: dict[str, Any], options: Sequence[Any] = (), *, tables: int = 1
+) -> grpc.aio.Server:
     """Start a server of sessions, the catalogue and these streaming methods; print its address."""
+    catalogue = _catalogue(tables)
 
     async def session(_request: bytes, _context: Any) -> bytes:
         return bytes(Session.pb()(name=_SESSION, multiplexed=True).SerializeToString())
 
     async def execute(request: Any, _context: Any) -> bytes:
-        return _catalogue_rows(request.sql)
+        return _catalogue_rows(request.sql, catalogue)
 
     handlers = {
         "CreateSession": grpc.unary_unary_rpc_method_handler(session),
@@ -230,8 +242,9 @@ async def started(streams: dict[str, Any], options: Sequence[Any] = ()) -> grpc.
 
 
 async def _serve() -> None:
-    rows, mods, changes, stream_partitions, rows_of_table = json.loads(sys.stdin.readline())
-    source = _Source(Case(rows, mods), changes, stream_partitions)
+    *of_case, changes, stream_partitions, rows_of_table = json.loads(sys.stdin.readline())
+    case = Case(*of_case)
+    source = _Source(case, changes, stream_partitions)
 
     async def stream(request: Any, _context: Any) -> AsyncIterator[bytes]:
         asked = request.params
@@ -245,7 +258,9 @@ async def _serve() -> None:
             yield message
 
     # It ends when nothing refers to it.
-    _server = await started({"ExecuteStreamingSql": stream, "StreamingRead": table})
+    _server = await started(
+        {"ExecuteStreamingSql": stream, "StreamingRead": table}, tables=case.tables
+    )
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[str] = asyncio.Queue()
 
