@@ -17,7 +17,8 @@ int days_of(const char *text, int64_t *days);
 /* YYYY-MM-DDTHH:MM:SS[.f]Z, with one to nine digits of fraction, as seconds since 1970. */
 int instant_of(const char *text, Py_ssize_t size, int64_t *seconds, int *nanoseconds);
 
-extern const char records_doc[], shape_writer_doc[];
+extern const char coordinates_doc[], records_doc[], shape_writer_doc[];
 extern PyTypeObject ShapeWriterType;
+PyObject *coordinates(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *records_of(PyObject *module, PyObject *arguments);
 PyObject *shape_writer(PyObject *module, PyObject *arguments);

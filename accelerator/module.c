@@ -1,6 +1,7 @@
 #include "accelerator.h"
 
 static PyMethodDef methods[] = {
+    {"coordinates", (PyCFunction)(void (*)(void))coordinates, METH_FASTCALL, coordinates_doc},
     {"records", records_of, METH_VARARGS, records_doc},
     {"shape_writer", shape_writer, METH_VARARGS, shape_writer_doc},
     {NULL, NULL, 0, NULL},

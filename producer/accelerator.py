@@ -38,6 +38,11 @@ class Accelerator(Protocol):
     ) -> list[Any] | None:
         """Return the records of a response's rows; None for an unusual response."""
 
+    def coordinates(
+        self, commit_us: int, transaction: str, sequence: str, first: int, count: int, /
+    ) -> tuple[list[bytes], bytes, list[bytes]] | None:
+        """Return the order keys of a record's changes, and the parts of their source in Avro."""
+
     def shape_writer(
         self, key: list[Piece], value: list[Piece], /
     ) -> Callable[..., tuple[bytes, bytes]]:

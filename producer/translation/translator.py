@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tidegate.producer.accelerator import accelerator
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, UnreadableValues
@@ -122,6 +123,7 @@ class Translator:
         self._keys_only: dict[str, TableEncoding] = {}
         self.change_stream = change_stream
         self._source = SourceWriter(change_stream)
+        self._accelerator = accelerator()
         self._plans: dict[tuple[str, int], _Plan] = {}
         self._origins: dict[str, bytes] = {}
 
@@ -222,12 +224,7 @@ class Translator:
     ) -> tuple[ChangeMessage, ...]:
         topic, write, mod_type = encoding.topic, encoding.writer.write, record.mod_type
         mod_byte = _MODS[mod_type]
-        order_keys = OrderKey(
-            commit_timestamp_us,
-            record.server_transaction_id,
-            sequence_pair(record.record_sequence),
-            mod_number=record.first_mod_number,
-        ).encode_mods(len(record.mods))
+        order_keys, before, numbers = self._coordinates(record, commit_timestamp_us)
         origin = self._origins.get(token) or self._origin(token)
         messages: list[ChangeMessage] = []
         if encoding.events is not None:
@@ -235,18 +232,38 @@ class Translator:
             for (key, value), order_key in zip(events, order_keys, strict=True):
                 messages.append(ChangeMessage(topic, key, value, order_key, mod_byte, origin))
         else:
-            before = self._source.before_mod_number(record, commit_timestamp_us)
             after = self._source.after_mod_number(record, is_flat=encoding.is_flat)
-            for mod_number, mod in enumerate(record.mods, record.first_mod_number):
-                key, value = write(
-                    mod_type, mod, before=before, number=write_long(mod_number), after=after
-                )
-                order_key = order_keys[len(messages)]
+            for mod, number, order_key in zip(record.mods, numbers, order_keys, strict=True):
+                key, value = write(mod_type, mod, before=before, number=number, after=after)
                 messages.append(ChangeMessage(topic, key, value, order_key, mod_byte, origin))
         if encoding.former_keys.may_differ:
             former = encoding.former_keys.former
             return tuple(m._replace(former_keys=former(m.key)) for m in messages)
         return tuple(messages)
+
+    def _coordinates(
+        self, record: DataChangeRecord, commit_timestamp_us: int
+    ) -> tuple[list[bytes], bytes, list[bytes]]:
+        """Return the changes' order keys, the source before the mod number, and these numbers."""
+        first, count = record.first_mod_number, len(record.mods)
+        if self._accelerator is not None:
+            found = self._accelerator.coordinates(
+                commit_timestamp_us,
+                record.server_transaction_id,
+                record.record_sequence,
+                first,
+                count,
+            )
+            if found is not None:
+                return found
+        order_keys = OrderKey(
+            commit_timestamp_us,
+            record.server_transaction_id,
+            sequence_pair(record.record_sequence),
+            mod_number=first,
+        ).encode_mods(count)
+        before = self._source.before_mod_number(record, commit_timestamp_us)
+        return order_keys, before, [write_long(number) for number in range(first, first + count)]
 
     def _origin(self, token: str) -> bytes:
         """Compute a stream partition's origin, and cache it for its other records."""

@@ -231,32 +231,31 @@ def test_an_environment_without_a_compiler_is_complete(dev, monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("is_there", "has_an_index", "fails", "expected"),
+    ("machine", "expected"),
     [
-        (False, False, (), ["installing uv", "installing x"]),
-        (True, False, (), ["installing x"]),
-        (False, False, ("installing uv",), ["installing uv", "installing x by pip"]),
-        (True, False, ("installing x",), ["installing x", "installing x by pip"]),
-        (False, True, (), ["installing x by pip"]),
+        (("", ""), ["installing uv", "installing x"]),
+        (("uv", ""), ["installing x"]),
+        (("", "installing uv"), ["installing uv", "installing x by pip"]),
+        (("uv", "installing x"), ["installing x", "installing x by pip"]),
+        (("an index", ""), ["installing x by pip"]),
     ],
     ids=["uv first", "uv is there", "no uv for this machine", "uv fails", "an index of pip's"],
 )
-def test_packages_are_installed_by_uv_or_else_by_pip(
-    dev, monkeypatch, tmp_path, is_there, has_an_index, fails, expected
-):
+def test_packages_are_installed_by_uv_or_else_by_pip(dev, monkeypatch, tmp_path, machine, expected):
+    has, fails = machine
     commands = {}
 
     def shown(title, command, *, must=True):
         commands[title] = command
         assert must == ("by pip" in title)
-        if title == "installing uv" and title not in fails:
+        if title == "installing uv" and title != fails:
             (tmp_path / "uv").touch()
-        return title not in fails
+        return title != fails
 
-    if is_there:
+    if has == "uv":
         (tmp_path / "uv").touch()
     monkeypatch.setattr(dev, "BIN", tmp_path)
-    monkeypatch.setattr(dev, "_pip_has_an_index", lambda: has_an_index)
+    monkeypatch.setattr(dev, "_pip_has_an_index", lambda: has == "an index")
     monkeypatch.setattr(dev, "shown", shown)
     dev.install("x", dev.REQUIREMENTS)
     assert list(commands) == expected

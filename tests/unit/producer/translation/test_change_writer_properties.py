@@ -5,6 +5,7 @@ import math
 import tracemalloc
 from decimal import Decimal
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from tests.any_schema.values import KINDS
 from tests.unit.producer.translation.test_values import NUMBERS
 from tidegate.producer.accelerator import accelerator
-from tidegate.producer.translation.avro_fields import field_writer, usual_form
+from tidegate.producer.translation.avro_fields import field_writer, usual_form, write_long
+from tidegate.producer.translation.change_writer import SourceWriter
 from tidegate.producer.translation.event_fields import (
     as_bytes,
     json_field,
@@ -22,6 +24,7 @@ from tidegate.producer.translation.event_fields import (
     json_key_form,
 )
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import ColumnType
@@ -203,3 +206,82 @@ def test_nothing_is_kept():
         assert run(200) - before < 50_000
     finally:
         tracemalloc.stop()
+
+
+# ---------------------------------------------------------------- coordinates
+
+SEQUENCE_TEXTS = st.one_of(
+    st.integers(0, 10**21).map(str),
+    st.integers(0, 10**8).map("{:08d}".format),
+    st.tuples(st.integers(0, 1 << 66), st.integers(0, 1 << 66)).map("{0[0]:x}-{0[1]:X}".format),
+    st.text(st.sampled_from("0123456789abcdefABCDEF-xg"), max_size=24),
+    st.text(max_size=4),
+)
+TRANSACTION_TEXTS = st.one_of(
+    st.text(st.sampled_from("ABCDabcd0123+/="), max_size=40),
+    st.text(max_size=6),
+    st.integers(250, 260).map("x".__mul__),
+)
+WHOLE_NUMBERS = st.integers(-3, 3) | st.integers(-(2**66), 2**66) | st.sampled_from(
+    [2**sign + more for sign in (31, 32, 53, 62, 63, 64) for more in (-2, -1, 0, 1)]
+)  # fmt: skip
+
+
+def in_python(commit_us, transaction, sequence, first, count):
+    key = OrderKey(commit_us, transaction, sequence_pair(sequence), first)
+    source = SourceWriter("s").before_mod_number(
+        SimpleNamespace(server_transaction_id=transaction, record_sequence=sequence), commit_us
+    )
+    return key.encode_mods(count), source, [write_long(first + n) for n in range(count)]
+
+
+@settings(max_examples=600)
+@given(WHOLE_NUMBERS, TRANSACTION_TEXTS, SEQUENCE_TEXTS, WHOLE_NUMBERS, st.integers(0, 5))
+def test_coordinates_are_those_of_python_or_left_to_it(commit_us, transaction, sequence, first, n):
+    found = accelerator().coordinates(commit_us, transaction, sequence, first, n)
+    if found is not None:
+        assert found == in_python(commit_us, transaction, sequence, first, n)
+
+
+@pytest.mark.parametrize(
+    ("commit_us", "transaction", "sequence", "first", "count"),
+    [
+        (1_700_000_000_123_456, "OTQ5NTY0MDIzNTc1", "00000007", 0, 20),
+        (0, "", "0", 0, 1),
+        (1, "tx", "9" * 19, 2**32 - 2, 2),
+        (2**63 - 1, "x" * 256, f"{2**64 - 1:x}-{2**64 - 1:X}", 5, 1),
+        (1_700_000_000_123_456, "tx", "0-a", 0, 0),
+    ],
+)
+def test_usual_coordinates_are_not_left_to_python(commit_us, transaction, sequence, first, count):
+    given = commit_us, transaction, sequence, first, count
+    assert accelerator().coordinates(*given) == in_python(*given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (-1, "t", "0", 0, 1),
+        (2**64, "t", "0", 0, 1),
+        (1, "t\0", "0", 0, 1),
+        (1, "é", "0", 0, 1),
+        (1, "x" * 257, "0", 0, 1),
+        (1, "t", "", 0, 1),
+        (1, "t", "9" * 20, 0, 1),
+        (1, "t", "1" * 17 + "-0", 0, 1),
+        (1, "t", "0-0-0", 0, 1),
+        (1, "t", "-", 0, 1),
+        (1, "t", "٣", 0, 1),
+        (1, "t", "0", 2**32 - 1, 2),
+        (1, "t", "0", 2**40, 1),
+        (1, None, "0", 0, 1),
+    ],
+)
+def test_unusual_coordinates_are_left_to_python(given):
+    assert accelerator().coordinates(*given) is None
+
+
+def test_coordinates_of_another_form_are_refused():
+    for refused in ((), (1, "t", "0", 0), (1, "t", "0", 0, 1, 2), ("1", "t", "0", 0, 1)):
+        with pytest.raises(TypeError):
+            accelerator().coordinates(*refused)
