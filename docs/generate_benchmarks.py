@@ -46,6 +46,19 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "out_of_order": "after a later commit",
         "torn": "transactions in parts",
     },
+    "producer-growth": {
+        "per_s": "changes a second",
+        "cpu_us": "µs of CPU a change",
+        "most_mib": "most memory of a worker, MiB",
+    },
+    "producer-stages": {
+        "receive, gRPC": "received by gRPC",
+        "receive": "received",
+        "parse": "parsed",
+        "encode": "encoded",
+        "produce": "produced",
+        "cpu_us": "in a worker",
+    },
 }
 
 
@@ -60,7 +73,11 @@ def table(name: str) -> str:
     columns = COLUMNS[name]
     rows = [["", *columns.values()], ["---"] * (len(columns) + 1)]
     rows += [
-        [one["name"], *(_cell(one.get(figure)) for figure in columns)] for one in found["measured"]
+        [
+            one["name"].removeprefix("kafka, "),
+            *(_cell(one.get("this", one).get(figure)) for figure in columns),
+        ]
+        for one in found["measured"]
     ]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     machine = found["machine"]

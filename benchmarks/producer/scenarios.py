@@ -38,6 +38,12 @@ def _throughput(
         return fleet.throughput()
 
 
+def _stages(case: Case, stack: LocalStack, checkout: Path) -> Figures:
+    """Each stage alone, and a worker, which does all of them."""
+    worker = _throughput(case, 1, stack, checkout)
+    return {**stages(case, stack), "cpu_us": worker["cpu_us"]}
+
+
 def _many(stream_partitions: int, workers: int, stack: LocalStack, checkout: Path) -> Figures:
     """A change in each message, over few or many stream partitions."""
     with Fleet(
@@ -124,8 +130,10 @@ LARGE: dict[str, Callable[[LocalStack, Path], Figures]] = {
         f"kafka, 20 x 1, {tables} tables": partial(_throughput, Case(20, 1, tables), 1)
         for tables in (10, 50)
     },
-    "kafka, stages, 20 x 1": partial(stages, Case(20, 1)),
-    "kafka, stages, 1 x 1": partial(stages, Case(1, 1)),
+    **{
+        f"kafka, stages, {rows} x {mods}": partial(_stages, Case(rows, mods))
+        for rows, mods in ((20, 10), (20, 1), (1, 1))
+    },
     "kafka, 20 x 1, 4 workers": partial(_throughput, Case(20, 1), 4),
 }
 """Measured when they are named, and not with all others."""

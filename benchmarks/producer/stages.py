@@ -15,7 +15,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -44,11 +43,8 @@ _FLUSH_S = 60.0
 _TOPIC_PARTITIONS = 6
 
 
-def stages(
-    case: Case, stack: LocalStack, checkout: Path, *, changes: int = 40_000
-) -> dict[str, float]:
-    """Return the CPU microseconds of a change at each stage; `checkout` is this one."""
-    del checkout
+def stages(case: Case, stack: LocalStack, *, changes: int = 40_000) -> dict[str, float]:
+    """Return the CPU microseconds of a change at each stage."""
     messages = changes // case.mods // case.rows
     with closing(SourceProcess(case, changes=changes, stream_partitions=1)) as source:
         source.ask("release", 1)
