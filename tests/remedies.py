@@ -383,7 +383,6 @@ WITHOUT: Mapping[str, str] = {
     "producer/spanner/decoding/proto_rows.py": "a form that is not supported",
     "schemas/progress_codec.py": "a newer version",
     "schemas/progress_decoder.py": "passes a hint on",
-    "producer/translation/event_writer.py": "passes a hint on",
     "producer/translation/translator.py": "passes a hint on",
 }
 """Hints that name nothing which an operator could carry out in a test."""
