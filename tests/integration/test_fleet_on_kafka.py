@@ -278,6 +278,7 @@ def test_slots_move_to_a_second_worker_and_back_without_a_gap(broker):
     assert_each_once_in_order(fleet.published())
 
 
+@pytest.mark.deep  # half a minute of chaos replaces workers too, in processes of their own
 def test_a_second_process_of_one_name_ends_the_first(broker):
     fleet = Fleet(broker)
     first = fleet.start("w1")

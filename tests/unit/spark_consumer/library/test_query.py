@@ -69,12 +69,15 @@ class Running:
     """A gate with its query; `named` is what the gate says of its failure."""
 
     def __init__(self):
-        self.steps = []
+        self.steps, self.expected_us = [], []
         self.given_back, self.closed = threading.Event(), threading.Event()
         self.java = JavaQuery(self.steps)
         self.query = PlainQuery(self.java)
         self.batch = SimpleNamespace(
-            failure=None, stop=lambda: self.steps.append("batch"), close=self.closed.set
+            failure=None,
+            stop=lambda: self.steps.append("batch"),
+            close=self.closed.set,
+            expect=self.expected_us.append,
         )
         self.lease = SimpleNamespace(failure=None, stop=self.given_back.set)
         self.named = None
@@ -260,6 +263,7 @@ def test_a_release_has_come_when_the_watermark_has_passed_and_the_mirrors_have_i
     for batch, (watermark_us, releases, mirrored, has_come) in enumerate(steps):
         gate(batch, watermark_us, releases=releases, mirrored=mirrored)
         assert query.awaitRelease(5, timeout=0.01) is has_come
+    assert set(running.expected_us) == {5}
     assert query.awaitRelease("1970-01-01T00:00:00.000005Z", timeout=0.01)
     # Without a time it is now.
     assert query.awaitRelease(timeout=0.01) is False
