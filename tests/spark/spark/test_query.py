@@ -99,6 +99,10 @@ class Batches:
     def failure(self):
         return self._batch.failure
 
+    @property
+    def idle_s(self):
+        return self._batch.idle_s
+
     def __call__(self, _rows, number):
         world = self._world
         self._late.during(number)
