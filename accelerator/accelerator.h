@@ -17,6 +17,10 @@ int days_of(const char *text, int64_t *days);
 /* YYYY-MM-DDTHH:MM:SS[.f]Z, with one to nine digits of fraction, as seconds since 1970. */
 int instant_of(const char *text, Py_ssize_t size, int64_t *seconds, int *nanoseconds);
 
+/* A number in Avro, of LONG_BYTES at most; return where it ends. */
+enum { LONG_BYTES = 10 };
+char *avro_long(char *to, int64_t number);
+
 extern const char coordinates_doc[], records_doc[], shape_writer_doc[];
 extern PyTypeObject ShapeWriterType;
 PyObject *coordinates(PyObject *module, PyObject *const *arguments, Py_ssize_t given);

@@ -35,12 +35,8 @@ static int put(Buffer *out, const char *data, Py_ssize_t size) {
 }
 
 static int put_long(Buffer *out, int64_t number) {
-    uint64_t rest = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
-    char encoded[10];
-    int size = 0;
-    for (; rest > 127; rest >>= 7) encoded[size++] = (char)(rest | 128);
-    encoded[size++] = (char)rest;
-    return put(out, encoded, size);
+    char encoded[LONG_BYTES];
+    return put(out, encoded, avro_long(encoded, number) - encoded);
 }
 
 /* The branch of a union that is not null, then a number. */

@@ -2,7 +2,7 @@
 
 #include "accelerator.h"
 
-enum { TIME_BYTES = 8, TAIL_BYTES = 20, LONG_BYTES = 10, TEXT_MAX = 256 };
+enum { TIME_BYTES = 8, TAIL_BYTES = 20, TEXT_MAX = 256 };
 
 /* Decimal digits, or two hexadecimal numbers with a hyphen between them. */
 static int sequence_of(const char *text, Py_ssize_t size, uint64_t *high, uint64_t *low) {
@@ -38,7 +38,7 @@ static char *big_endian(char *to, uint64_t number, int bytes) {
     return to + bytes;
 }
 
-static char *avro_long(char *to, int64_t number) {
+char *avro_long(char *to, int64_t number) {
     uint64_t rest = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
     for (; rest > 127; rest >>= 7) *to++ = (char)(rest | 128);
     *to++ = (char)rest;

@@ -47,7 +47,7 @@ class IdleWait:
         """
         if plan.steps or state.stream_has_ended or not state.is_settled:
             return 0.0
-        began_s = now_s = self._monotonic()
+        began_s = self._monotonic()
         pause_s = 0.0
         while not stopping.wait(pause_s):
             looked_s = self._monotonic()

@@ -208,8 +208,7 @@ def test_nothing_is_lost_while_tokens_change(world, tmp_path):
     sys.stdout.write(f"\nfigures: {json.dumps(figures)}\n")
     assert world.issued() > 4
     if world.gate:
-        # A client that gets no core for the 4 s before its token ends shows the old one once more.
-        assert world.gate.logins["accepted"] > 20 * world.gate.logins["rejected"]
+        assert set(world.gate.logins) == {"accepted"}, world.gate.logins
     written = [file for file in tmp_path.rglob("*") if file.is_file()]
     own = [file for file in written if "stack" not in file.parts]
     for secret in world.secrets:

@@ -240,16 +240,20 @@ def test_each_step_lasts_until_the_next_and_those_of_one_name_are_added_up():
     assert StepTimer(lambda: 1.0).end() == {}
 
 
-def test_it_says_how_long_the_running_batch_has_taken(monkeypatch):
-    now_s, found = 100.0, []
-    batch = Batch(
+def batch_without_parts(**more):
+    return Batch(
         SimpleNamespace(sinks=()),
         rows_of=lambda _: None,
         end_offsets=lambda _: {},
         log=SimpleNamespace(),
         metrics=consumer_metrics(),
-        monotonic=lambda: now_s,
+        **more,
     )
+
+
+def test_it_says_how_long_the_running_batch_has_taken(monkeypatch):
+    now_s, found = 100.0, []
+    batch = batch_without_parts(monotonic=lambda: now_s)
 
     def run(_self, _frame, number):
         nonlocal now_s

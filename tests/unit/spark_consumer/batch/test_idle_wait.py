@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.unit.spark_consumer.batch.test_figures import batch_without_parts
 from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.idle_wait import IdleWait
 from tidegate.spark_consumer.core.batch_state import Segment, State
-from tidegate.spark_consumer.metrics import consumer_metrics
 
 ENDS = {"bank.accounts": {0: 7}}
 SETTLED = State(prefix="bank", query_id="q", batch=3, watermark_us=9, next_release=4)
@@ -22,7 +22,7 @@ class Time:
     """A clock that passes while somebody waits for the event, and 0.01 s with each look."""
 
     def __init__(self, *, changes_at_s=None, look_s=0.01, stops_at_s=None):
-        self.now_s, self.looks, self.is_set = 100.0, [], False
+        self.now_s, self.looks = 100.0, []
         self._changes_at_s, self._look_s, self._stops_at_s = changes_at_s, look_s, stops_at_s
 
     def wait(self, seconds):
@@ -96,14 +96,7 @@ def test_a_stop_ends_it_and_it_is_no_part_of_the_batch(monkeypatch):
         resting.set()
         return False
 
-    batch = Batch(
-        SimpleNamespace(sinks=()),
-        rows_of=lambda _: None,
-        end_offsets=lambda _: {},
-        log=SimpleNamespace(),
-        metrics=consumer_metrics(),
-        idle_wait=IdleWait(3_600, have_changes),
-    )
+    batch = batch_without_parts(idle_wait=IdleWait(3_600, have_changes))
     done = []
     batch.finished = done.append
     loop = SimpleNamespace(plan=NOTHING_TO_DO, state=SETTLED)
