@@ -6,7 +6,6 @@ the tables.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.spark_consumer.commands.locations import require_folders
+from tidegate.spark_consumer.commands.py4j_log import silence_py4j
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import OutputProof
 from tidegate.spark_consumer.core.retention import complete_from_us
@@ -31,7 +31,7 @@ def adopt(config: ConsumerConfig, *, step: Callable[[str], None]) -> Sequence[Ma
     Raises ConfigError where the output's history or Kafka does not prove that nothing is lost, and
     ForeignChange for a change that may have undone a release.
     """
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    silence_py4j()
     require_spark(jars=config.jars)
     require_folders(config)
     step("Spark")

@@ -6,7 +6,6 @@ same time.
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,6 +20,7 @@ from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.commands.locations import local_folder, require_release
+from tidegate.spark_consumer.commands.py4j_log import silence_py4j
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.proof import AuditReport
 from tidegate.spark_consumer.core.sink_names import CHANGELOG
@@ -42,7 +42,7 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
     Raises ConfigError for an output that cannot be audited, and UnreachableError for a service that
     does not answer.
     """
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    silence_py4j()
     require_spark(jars=config.jars)
     require_release(config)
     step("Kafka and schema registry")

@@ -6,7 +6,6 @@ stack traces.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -17,6 +16,7 @@ from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.status_server import Health, serve_status
 from tidegate.program.stream_start import require_topic_names
 from tidegate.spark_consumer.commands.locations import require_locations
+from tidegate.spark_consumer.commands.py4j_log import silence_py4j
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import wait_for_topics
@@ -35,8 +35,7 @@ def run(config: ConsumerConfig, *, begun_us: int) -> None:
 
     `begun_us` is when the program was started.  Raises the error that made the run fail.
     """
-    # When the JVM has been stopped, py4j complains at length about every connection that it had.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    silence_py4j()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -269,7 +269,8 @@ def stopped_before_java(spark: SparkSession, stop: threading.Event) -> Iterator[
     try:
         yield
     finally:
-        hook.ended.set()
-        # It cannot be removed while the JVM ends, or from a JVM that is gone.
+        # It cannot be removed while the JVM ends, or from a JVM that is gone.  A JVM that waits for
+        # the end is still there to say so; one that no longer waits would end in the call.
         with suppress(Py4JError, OSError):
             hooks.removeShutdownHook(runnable)
+        hook.ended.set()

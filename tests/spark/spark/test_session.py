@@ -404,3 +404,5 @@ def test_a_batch_is_finished_before_java_ends(tmp_path, submitted):
     assert lines[-1] == "stopped", lines
     assert "cancelled" not in lines
     assert lines[-2] == f"end {lines[-3].split()[1]} 10"
+    # Java was there until it had answered the last call.
+    assert "Error while sending or receiving" not in (tmp_path / "log").read_text()
