@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import importlib
 import json
+import math
 import os
 import re
 import threading
@@ -36,6 +37,9 @@ Below 0.8, at which librdkafka and Java's client renew: a client that asks then 
 """
 _PAUSE_S = 1.0
 """The pause between two calls of a source that failed or returned the same token again."""
+_NEWER_WITHIN_S = 1.0
+"""A client of Kafka asks at four fifths of its token's time: of the same token it would get a fifth
+of it, and be rejected by a clock that is ahead of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +71,18 @@ class FreshTokens:
         self._token: Token | None = None
         self._renew_at_s = float("-inf")
 
-    def token(self) -> Token:
+    def token(self, *, newer_within_s: float = 0.0) -> Token:
         """Return a valid token; may call the source, and then blocks until the call has ended.
 
-        Raises UnreachableError if there is no token, and ConfigError for a source that cannot work.
+        While another thread asks for the next token, the current one is returned after
+        `newer_within_s`.  Raises UnreachableError if there is no token, and ConfigError for a
+        source that cannot work.
         """
         token = self._token
-        is_valid = token is not None and self._now_s() < token.expires_at_s
-        if not self._lock.acquire(blocking=not is_valid):
-            if token is not None:
-                return token  # another thread is asking for the next one
+        if token is None or self._now_s() >= token.expires_at_s:
             self._lock.acquire()
+        elif not self._lock.acquire(timeout=newer_within_s):
+            return token
         try:
             return self._current()
         finally:
@@ -150,7 +155,7 @@ class KafkaTokens:
     def __call__(self, _config: str) -> tuple[str, float, str, dict[str, str]]:
         """Return token, time of expiry in Unix seconds, principal and extensions."""
         try:
-            token = self._tokens.token()
+            token = self._tokens.token(newer_within_s=_NEWER_WITHIN_S)
         except TidegateError as error:
             # The client reports only that there was an error.
             structlog.get_logger().warning("no token for Kafka", error=str(error))
@@ -260,7 +265,8 @@ class GoogleTokens:
                 ),
                 hint="Use the credentials of a service account",
             )
-        expires_at_s = credentials.expiry.replace(tzinfo=UTC).timestamp()
+        # A claim of it has whole seconds; the client may not believe in a later time.
+        expires_at_s = math.floor(credentials.expiry.replace(tzinfo=UTC).timestamp())
         return Token(credentials.token, expires_at_s, principal or "")
 
 
@@ -271,7 +277,7 @@ def google_kafka_form(token: Token) -> str:
     signature.
     """
     claims = {
-        "exp": int(token.expires_at_s),
+        "exp": math.floor(token.expires_at_s),
         "iat": int(time.time()),
         "iss": "Google",
         "scope": "kafka",
