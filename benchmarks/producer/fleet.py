@@ -281,7 +281,8 @@ class Fleet:
 
     def _read(self, changes: int) -> None:
         """Read so many changes."""
-        for _ in self._patiently(f"publishing {changes} changes"):
+        patience_s = _PATIENCE_S + changes / _ROWS_PER_S_MIN
+        for _ in self._patiently(f"publishing {changes} changes", patience_s=patience_s):
             changes -= len(self._consumer.consume(_READ_AT_ONCE, timeout=0.05))
             if changes <= 0:
                 return

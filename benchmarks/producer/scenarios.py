@@ -124,7 +124,7 @@ LARGE: dict[str, Callable[[LocalStack, Path], Figures]] = {
     **{f"kafka, backfill, {n} rows": partial(_backfill, n) for n in (100_000, 5_000_000)},
     **{
         f"kafka, 20 x 1, {n} changes wait": partial(_throughput, Case(20, 1), 1, changes=n)
-        for n in (10_000, 100_000, 1_000_000, 5_000_000)
+        for n in (10_400, 100_000, 1_000_000, 5_000_000)
     },
     **{
         f"kafka, 20 x 1, {tables} tables": partial(_throughput, Case(20, 1, tables), 1)

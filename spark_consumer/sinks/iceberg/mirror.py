@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.core.sink_names import ICEBERG_MIRROR, MIRROR
 from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay
 from tidegate.spark_consumer.sinks.iceberg.catalog import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
-from tidegate.spark_consumer.sinks.merge.fold import DELETE, PATCH, fold, newest_changes
+from tidegate.spark_consumer.sinks.merge.folded import Folded, folded_table
 from tidegate.spark_consumer.sinks.merge.mirror import merge_clauses
 from tidegate.spark_consumer.sinks.merge.scope import (
     MirrorScope,
@@ -34,12 +33,7 @@ from tidegate.spark_consumer.sinks.merge.sink import (
     lost_updates,
 )
 from tidegate.spark_consumer.sinks.port import AnyTable
-from tidegate.spark_consumer.sinks.sql import (
-    checkpointed,
-    for_rows,
-    free,
-    session_settings,
-)
+from tidegate.spark_consumer.sinks.sql import for_rows, session_settings
 from tidegate.spark_consumer.sinks.tables import Commit, for_each_table
 
 KIND = "mirror"
@@ -97,23 +91,20 @@ class IcebergMirrorSink(TableMergingSink):
             for_each_table(
                 spark,
                 list(folds),
-                lambda name: self._merge(changed[name], folds[name], commit=commit),
+                lambda name: self._merge(changed[name], folds[name].frame, commit=commit),
             )
         for folded in folds.values():
-            free(folded)
+            folded.free()
 
-    def _fold(self, table: AnyTable, *, commit: Commit) -> DataFrame:
+    def _fold(self, table: AnyTable, *, commit: Commit) -> Folded:
         """Fold one table's changes, and set those aside that change no row."""
-        columns, action = mirror_columns(table.schemas), F.col("action")
-        lost_perhaps = (action == PATCH) | ((action == DELETE) & F.col("updated_after_base"))
-        changes = fold(newest_changes(table.frame, columns), columns)
         with session_settings(table.spark, for_rows(table.rows)):
-            folded, counts = checkpointed(changes, lost_perhaps=F.count_if(lost_perhaps))
-        if counts["lost_perhaps"]:
+            folded = folded_table(table)
+        if folded.patched or folded.lost:
             mirror = table.spark.table(self._tables.identifier(table.schemas.table))
             keys = mirror.select(key_struct(key_names(table.schemas)))
             self._incomplete.append_frame(
-                table, lost_updates(table.frame, folded, keys), commit=commit
+                table, lost_updates(table.frame, folded.frame, keys), commit=commit
             )
         return folded
 

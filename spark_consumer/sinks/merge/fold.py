@@ -38,6 +38,7 @@ DELETE = "delete"
 _BEFORE_EVERY_CHANGE = -1
 
 _ORDER, _CHANGE = "tidegate_order", "tidegate_change"
+_NAN = object()
 
 
 def captured_flag(position: int) -> str:
@@ -228,9 +229,14 @@ def fold_rows(changes: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> l
     names = frozenset(columns)
     folded: dict[tuple[Any, ...], FoldedRow] = {}
     for change in changes:
-        key = tuple(change["key"].values())
+        key = _comparable(change["key"])
         folded.setdefault(key, FoldedRow(change["key"])).take(change, names)
     return list(folded.values())
+
+
+def _comparable(key: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a key's values so that equal keys are equal: as Spark has it, NaN equals NaN."""
+    return tuple(_NAN if value != value else value for value in key.values())  # noqa: PLR0124 - only NaN differs from itself
 
 
 def fold_each_row(
@@ -239,7 +245,7 @@ def fold_each_row(
     """Return one row per change, each key's together; changes are in the order of ordinals."""
     by_key: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for change in changes:
-        by_key.setdefault(tuple(change["key"].values()), []).append(change)
+        by_key.setdefault(_comparable(change["key"]), []).append(change)
     names = frozenset(columns)
     return [step for of_key in by_key.values() for step in _steps(of_key, names)]
 
@@ -314,7 +320,7 @@ def newest_rows(
     for change in changes:
         is_deletion = change["new_values"] is None
         row = change["old_values"] if is_deletion else change["new_values"]
-        key, order = tuple(change["key"].values()), row[SOURCE_ORDER]
+        key, order = _comparable(change["key"]), row[SOURCE_ORDER]
         if key not in newest or order > newest[key][0]:
             named = change["old_columns"] if is_deletion else change["new_columns"]
             inserted = {"mod_type": "INSERT", "new_values": row, "new_columns": named}

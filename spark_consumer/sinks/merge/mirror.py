@@ -34,12 +34,11 @@ from tidegate.spark_consumer.sinks.merge.fold import (
     REPLACE,
     FoldedRow,
     captured_flag,
-    fold,
     fold_rows,
     folded_value,
-    newest_changes,
     newest_rows,
 )
+from tidegate.spark_consumer.sinks.merge.folded import Folded, folded_table
 from tidegate.spark_consumer.sinks.merge.scope import (
     key_names,
     key_struct,
@@ -53,13 +52,7 @@ from tidegate.spark_consumer.sinks.merge.sink import (
     merge_settings,
 )
 from tidegate.spark_consumer.sinks.port import AnyTable, CollectedTable
-from tidegate.spark_consumer.sinks.sql import (
-    checkpointed,
-    double_quoted,
-    free,
-    quoted,
-    session_settings,
-)
+from tidegate.spark_consumer.sinks.sql import double_quoted, quoted, session_settings
 from tidegate.spark_consumer.sinks.tables import Commit, fold_settings, for_each_table
 
 if TYPE_CHECKING:
@@ -212,15 +205,6 @@ def _source(
     return mirror.together(source)
 
 
-@dataclass(frozen=True, slots=True)
-class _Folded:
-    """A checkpointed fold: how many rows it leaves, and how many UPDATEs of deleted rows it has."""
-
-    frame: DataFrame
-    rows: int
-    lost: int
-
-
 class DeltaMirrorSink(DeltaMergingSink):
     """Merges into `<output>/mirror/<table>`."""
 
@@ -269,8 +253,7 @@ class DeltaMirrorSink(DeltaMergingSink):
         version = self._tables.log(table.spark, table.schemas.table).version_at(commit.release)
         mirror = self._opened(table, version=version)
         if mirror is None:
-            frame = fold(table.frame, mirror_columns(table.schemas))
-            self._set_aside(table, frame, commit=commit)
+            self._set_aside(table, folded_table(table).frame, commit=commit)
             return
         lost = unmatched_updates(mirror, folded, keys=key_names(table.schemas))
         bases = {tuple(row.key.values()): row for row in lost}
@@ -284,17 +267,17 @@ class DeltaMirrorSink(DeltaMergingSink):
         self._incomplete.append_rows(table, changes, commit=commit)
 
     def _merge_by_spark(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
-        folds: dict[str, _Folded] = {}
-        unmatched: dict[str, DataFrame] = {}
+        folds: dict[str, Folded] = {}
+        unmatched: dict[str, Folded] = {}
 
         def fold_table(topic: str) -> None:
-            folds[topic] = _folded(tables[topic])
+            folds[topic] = folded_table(tables[topic])
 
         def merge(topic: str) -> None:
             if self._merge_table(tables[topic], folds[topic], commit=commit):
-                unmatched[topic] = folds[topic].frame
+                unmatched[topic] = folds[topic]
             else:
-                free(folds[topic].frame)
+                folds[topic].free()
 
         spark, files = next(iter(tables.values())).spark, self._files(tables)
         # A fold reads the release alone, a MERGE the mirror too, which may be large.
@@ -304,10 +287,10 @@ class DeltaMirrorSink(DeltaMergingSink):
             for_each_table(spark, list(tables), merge)
         # Outside of the MERGE's settings, which would mark the incomplete table's commits.
         for topic, folded in unmatched.items():
-            self._set_aside(tables[topic], folded, commit=commit)
-            free(folded)
+            self._set_aside(tables[topic], folded.frame, commit=commit)
+            folded.free()
 
-    def _merge_table(self, table: AnyTable, done: _Folded, *, commit: Commit) -> bool:
+    def _merge_table(self, table: AnyTable, done: Folded, *, commit: Commit) -> bool:
         """Merge one table; return whether an UPDATE in its fold matched no row."""
         spark, name, folded = table.spark, table.schemas.table, done.frame
         columns = mirror_columns(table.schemas)
@@ -336,16 +319,6 @@ class DeltaMirrorSink(DeltaMergingSink):
         keys = reader.select(key_struct(key_names(schemas)))
         updates = lost_updates(table.frame, folded, keys)
         self._incomplete.append_frame(table, updates, commit=commit)
-
-
-def _folded(table: AnyTable) -> _Folded:
-    columns, is_deleted = mirror_columns(table.schemas), F.col("action") == DELETE
-    frame, counts = checkpointed(
-        fold(newest_changes(table.frame, columns), columns),
-        rows=F.count_if(F.col("action") != DELETE),
-        lost=F.count_if(is_deleted & F.col("updated_after_base")),
-    )
-    return _Folded(frame, **counts)
 
 
 def _merged_rows(log: CommitLog, commit: Commit) -> int:
