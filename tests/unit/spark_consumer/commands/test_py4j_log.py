@@ -38,9 +38,12 @@ def ending_jvm():
 
 
 @pytest.fixture
-def _filters_as_before():
+def _loggers_of_a_new_process():
+    """Tests of commands have silenced py4j perhaps."""
     root, py4j = logging.getLogger(), logging.getLogger("py4j")
     filters, level = list(root.filters), py4j.level
+    root.filters.clear()
+    py4j.setLevel(logging.NOTSET)
     yield
     root.filters[:] = filters
     py4j.setLevel(level)
@@ -55,7 +58,7 @@ def call(port):
         client.shutdown_callback_server()
 
 
-@pytest.mark.usefixtures("_filters_as_before")
+@pytest.mark.usefixtures("_loggers_of_a_new_process")
 def test_a_jvm_that_ends_in_a_call_is_an_error_and_no_line(ending_jvm, caplog):
     call(ending_jvm)
     assert "Exception while sending command." in caplog.text
