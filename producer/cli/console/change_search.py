@@ -1,11 +1,12 @@
-"""The changes of one key, in their order: where each is in Kafka, and which release has it.
+"""The changes of one key in commit order, with the place of each in Kafka.
 
-The data topic is read from a time on, and what belongs to other keys is passed over.
+The data topic is read from a time on; records of other keys are skipped.
 """
 
 from __future__ import annotations
 
 import base64
+import heapq
 import io
 import json
 import time
@@ -14,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal, InvalidOperation
-from typing import Any
+from decimal import Decimal
+from typing import Any, Protocol
 
 import fastavro
 
@@ -25,14 +26,19 @@ from tidegate.producer.kafka.recent_records import RecentRecords, StoredRecord
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConfigError, SchemaError
-from tidegate.schemas.instants import parse_rfc3339_ns
+from tidegate.schemas.instants import canonical_rfc3339, parse_rfc3339_ns
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_REDRIVEN, TopicNames
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
 
 _VALUES_MAX = 4_000
 SHOWN_MAX = 200
-"""The newest changes of a key that are kept."""
+"""Number of a key's newest changes that are kept."""
+_TYPED_MAX = 80
+_LONG_END = 1 << 63
+_NUMERIC_END = 10**29
+_JSON_START = b"{"
+"""The first byte of a key in JSON; a framed key begins with a zero byte."""
 _MODS = {b"I": "INSERT", b"U": "UPDATE", b"D": "DELETE"}
 
 
@@ -57,13 +63,13 @@ class FoundChange:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search has found."""
+    """The result of a search."""
 
     topic: str
     changes: tuple[FoundChange, ...]
     """In commit order."""
     records: int
-    """How many records were read."""
+    """Number of records that were read."""
     is_cut: bool
     """Whether a limit ended it before the topic's end."""
 
@@ -74,8 +80,8 @@ def find_changes(
     """Return the changes of a key that were published in the last `hours`.
 
     `key` is JSON: one value, a list of the key's columns in their order, or an object by column; a
-    text that is not JSON is a STRING.  Raises ConfigError for a table or a key that does not fit,
-    and UnreachableError.
+    text that is not JSON is a STRING.  Raises ConfigError for a table without a topic and for a key
+    that no row can have, SchemaError for a record without an order key, and UnreachableError.
     """
     names = config.topic_names
     topic = names.data(table)
@@ -96,13 +102,14 @@ def find_changes(
         options=options,
     )
     with closing(records):
-        changes = [
-            _change(record, registry, with_values=with_values)
-            for record in records
-            if wanted.fits(record.key) and record.value is not None
-        ]
-    changes.sort(key=lambda change: (change.order_key, change.offset))
-    return Search(topic, tuple(changes[-SHOWN_MAX:]), records.count, records.is_cut)
+        # Only these are held and decoded: a key may have very many changes.
+        newest = heapq.nlargest(
+            SHOWN_MAX,
+            (r for r in records if wanted.fits(r.key) and r.value is not None),
+            key=lambda record: (record.headers.get(HEADER_ORDER, b""), record.offset),
+        )
+    changes = [_change(record, registry, with_values=with_values) for record in reversed(newest)]
+    return Search(topic, tuple(changes), records.count, records.is_cut)
 
 
 def _change(
@@ -144,30 +151,47 @@ def _plain(value: object) -> str:
 # ---------------------------------------------------------------- the key
 
 
-@dataclass(frozen=True, slots=True)
-class _AvroKey:
-    """A key that is compared by its bytes, without the id of its schema."""
+class _Key(Protocol):
+    """The key that is searched for."""
 
+    def fits(self, key: bytes | None) -> bool:
+        """Whether a record has this key."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _RegisteredKey:
+    """A key under a registered schema, compared by its bytes in Avro without the schema's id.
+
+    The schema is registered for keys in JSON too.
+    """
+
+    schema: Mapping[str, Any]
     body: bytes
 
     def fits(self, key: bytes | None) -> bool:
-        return key is not None and key[HEADER_BYTES:] == self.body
+        if key is None or not key.startswith(_JSON_START):
+            return key is not None and key[HEADER_BYTES:] == self.body
+        try:
+            return _encoded(self.schema, json.loads(key, parse_float=Decimal)) == self.body
+        except (ValueError, ConfigError):
+            return False
 
 
 @dataclass(frozen=True, slots=True)
 class _JsonKey:
-    """A key that is compared by its columns."""
+    """A key without a registered schema, compared by its columns."""
 
     columns: Mapping[str, Any]
 
     def fits(self, key: bytes | None) -> bool:
         try:
-            return key is not None and json.loads(key) == self.columns
+            return key is not None and json.loads(key, parse_float=Decimal) == self.columns
         except ValueError:
             return False
 
 
-def _wanted(registry: HttpSchemaRegistry, topic: str, text: str) -> _AvroKey | _JsonKey:
+def _wanted(registry: HttpSchemaRegistry, topic: str, text: str) -> _Key:
     given = _given(text)
     versions = registry.versions(TopicNames.key_subject(topic))
     if not versions:
@@ -178,21 +202,27 @@ def _wanted(registry: HttpSchemaRegistry, topic: str, text: str) -> _AvroKey | _
             )
         return _JsonKey(given)
     schema = versions[-1].schema
-    columns = {field["name"]: field["type"] for field in schema["fields"]}
-    record = {
-        name: _avro_value(columns[name], value, column=name)
-        for name, value in _by_column(given, list(columns)).items()
-    }
-    body = io.BytesIO()
-    fastavro.schemaless_writer(body, schema, record)
-    return _AvroKey(body.getvalue())
+    is_text = [_kind(field["type"]) for field in schema["fields"]] == ["string"]
+    if is_text and isinstance(given, int | float | Decimal):
+        given = text  # a STRING such as 1e5 or true, without quotation marks
+    return _RegisteredKey(schema, _encoded(schema, given))
 
 
 def _given(text: str) -> Any:
     try:
         return json.loads(text, parse_float=Decimal)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
+
+
+def _encoded(schema: Mapping[str, Any], given: Any) -> bytes:
+    """Return a key in Avro; raises ConfigError for a key that no row can have."""
+    columns = {field["name"]: field["type"] for field in schema["fields"]}
+    values = _by_column(given, list(columns))
+    body = io.BytesIO()
+    for name, avro_type in columns.items():
+        _write(body, avro_type, values[name], column=name)
+    return body.getvalue()
 
 
 def _by_column(given: Any, columns: Sequence[str]) -> dict[str, Any]:
@@ -211,42 +241,57 @@ def _by_column(given: Any, columns: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _avro_value(avro_type: Any, value: Any, *, column: str) -> Any:
-    """Return a value of JSON as fastavro writes it; raises ConfigError if it does not fit."""
-    branches = avro_type if isinstance(avro_type, list) else [avro_type]
-    own = next(branch for branch in branches if branch != "null")
-    kind = own if isinstance(own, str) else own.get("logicalType", own["type"])
-    if value is None:
-        return None
+def _write(body: io.BytesIO, avro_type: Any, value: Any, *, column: str) -> None:
+    """Write a value of JSON in Avro; raises ConfigError if it does not fit the column."""
+    kind = _kind(avro_type)
     try:
-        return _converted(kind, value)
-    except (ValueError, TypeError, InvalidOperation, KeyError, SchemaError) as error:
+        converted = None if value is None else _converted(kind, value)
+        fastavro.schemaless_writer(body, avro_type, converted)
+    except (ValueError, TypeError, ArithmeticError, KeyError, SchemaError) as error:
+        shown = repr(value)
+        shown = shown if len(shown) <= _TYPED_MAX else f"{shown[:_TYPED_MAX]}…"
         raise ConfigError(
-            f"key: {value!r} cannot be a value of column {column} ({kind})",
+            f"key: {shown} cannot be a value of column {column} ({kind})",
             hint="Write it as Spanner's JSON has it: times in RFC 3339, bytes in base64",
         ) from error
 
 
+def _kind(avro_type: Any) -> str:
+    """Return the name of a column's Avro type, or of its logical type."""
+    branches = avro_type if isinstance(avro_type, list) else [avro_type]
+    own = next(branch for branch in branches if branch != "null")
+    return own if isinstance(own, str) else str(own.get("logicalType", own["type"]))
+
+
 def _converted(kind: str, value: Any) -> Any:
+    """Return a value of JSON as fastavro writes it; equal values of Spanner become one value."""
     match kind:
         case "long" | "int":
             number = Decimal(str(value))
-            if number != number.to_integral_value():
+            # Compared before the conversion: an exponent may ask for very many digits.
+            if abs(number) > _LONG_END or number != number.to_integral_value():
                 raise ValueError(value)
             return int(number)
         case "float" | "double":
-            return float(value)
+            return float(value) + 0.0  # a zero has no sign in a key
         case "boolean":
             return value if isinstance(value, bool) else {"true": True, "false": False}[str(value)]
         case "bytes":
             return base64.b64decode(value, validate=True)
         case "decimal":
-            return Decimal(str(value))
+            number = Decimal(str(value))
+            if abs(number) >= _NUMERIC_END:
+                raise ValueError(value)
+            return number
         case "date":
             return date.fromisoformat(value)
         case "timestamp-micros":
             return parse_rfc3339_ns(value) // 1_000
+        case "timestamp-rfc3339":
+            return canonical_rfc3339(value)
         case "uuid":
-            return str(uuid.UUID(value))
+            return str(uuid.UUID(str(value)))
         case _:
+            if isinstance(value, bool) or not isinstance(value, str | int):
+                raise TypeError(value)
             return str(value)

@@ -219,6 +219,90 @@ def test_keys_in_json_are_compared_by_column(find):
         find([], "[7]", registry=registry)
 
 
+TIMESTAMP_TEXT = {"type": "string", "logicalType": "timestamp-rfc3339"}
+NUMERIC = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9}
+UUID = {"type": "string", "logicalType": "uuid"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed", "written"),
+    [
+        ("long", "7", 7),
+        ("double", "0.1", 0.1),
+        ("double", "NaN", "NaN"),
+        (NUMERIC, "19.90", "19.9"),
+        ("bytes", '"AAE="', "AAE="),
+        ("boolean", "true", True),
+        (TIMESTAMP_TEXT, "2024-01-02T03:04:05.100Z", "2024-01-02T03:04:05.1Z"),
+        ("string", "a", "a"),
+    ],
+)
+def test_keys_in_json_are_found_where_their_schema_is_registered(find, kind, typed, written):
+    keys = [json.dumps({"c0": value}, separators=(",", ":")).encode() for value in (written, None)]
+    messages = [Message(key, offset=place) for place, key in enumerate([*keys, b"{", b"{}"])]
+    found = find(messages, typed, registry=Registry(fields(kind)))
+    assert [change.offset for change in found.changes] == [0]
+
+
+def test_fractions_in_json_keys_are_compared_exactly(find):
+    own, other = b'{"Id":0.1}', b'{"Id":0.2}'
+    found = find([Message(own), Message(other)], '{"Id": 0.1}', registry=Registry(key=None))
+    assert len(found.changes) == 1
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+def test_both_zeros_are_one_key(find, kind):
+    schema = fields(kind)
+    key = framed({"c0": 0.0}, schema)
+    assert len(find([Message(key)], "-0.0", registry=Registry(schema)).changes) == 1
+
+
+def test_a_timestamp_is_found_with_more_digits_than_it_needs(find):
+    schema = fields(TIMESTAMP_TEXT)
+    key = framed({"c0": "2024-01-02T03:04:05.1Z"}, schema)
+    found = find([Message(key)], "2024-01-02T03:04:05.100Z", registry=Registry(schema))
+    assert len(found.changes) == 1
+
+
+@pytest.mark.parametrize("typed", ["1e5", "true", "1.50", "NaN", "7"])
+def test_a_string_key_need_not_be_quoted(find, typed):
+    schema = fields("string")
+    key = framed({"c0": typed}, schema)
+    assert len(find([Message(key)], typed, registry=Registry(schema)).changes) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed"),
+    [
+        ("long", "1e999999999"),
+        ("long", "9223372036854775808"),
+        ("long", "[Infinity]"),
+        ("double", "[1" + "0" * 400 + "]"),
+        ("string", "[true]"),
+        ({"type": "int", "logicalType": "date"}, "5"),
+        (UUID, "5"),
+        (NUMERIC, "1e30"),
+        (NUMERIC, "1e999999999"),
+        (NUMERIC, "NaN"),
+        ("long", "[" * 100_000),
+    ],
+)
+def test_a_value_that_no_row_can_have_is_refused(find, kind, typed):
+    with pytest.raises(ConfigError, match="cannot be a value of column c0"):
+        find([], typed, registry=Registry(fields(kind)))
+
+
+def test_only_the_newest_changes_of_a_key_are_decoded(find, monkeypatch):
+    monkeypatch.setattr(change_search, "SHOWN_MAX", 2)
+    own = framed({"Id": 7, "Name": "x"})
+    messages = [Message(own, second, offset=second) for second in (5, 3, 4)]
+    decoded = []
+    monkeypatch.setattr(change_search, "_shown", lambda value, _: decoded.append(value) or "")
+    found = find(messages, '[7, "x"]')
+    assert [change.offset for change in found.changes] == [4, 5]
+    assert len(decoded) == 2
+
+
 def test_a_table_without_a_topic_is_named(place, find, monkeypatch):
     find([], '[7, "x"]')
     with pytest.raises(ConfigError, match=r"no topic .*\.Others"):
