@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ _RELEASES = 30
 _PARKED_KEPT_S = 30.0
 _MINUTES = {"5": "5 min", "30": "30 min", "60": "1 h", "360": "6 h", "1440": "1 d", "0": "all"}
 _HOURS = {"1": "1 h", "6": "6 h", "24": "1 d", "168": "7 d"}
+_SLOTS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})?)?")
 _LAGS_S = (1, 2, 5, 10, 30, 60, 300, 1_800)
 
 
@@ -243,10 +245,8 @@ class _Kept:
 
 def _slots(text: str) -> tuple[int, int] | None:
     """Return the slots that a link names, as `3` or `0-15`; None for any other text."""
-    first, _, last = text.partition("-")
-    if not first.isdecimal() or not (last or first).isdecimal():
-        return None
-    return int(first), int(last or first)
+    match = _SLOTS.fullmatch(text)
+    return None if match is None else (int(match[1]), int(match[2] or match[1]))
 
 
 def _counts(fleet: FleetStatus) -> dict[str, int]:

@@ -1,9 +1,11 @@
 "use strict";
-// Replaces the parts of the page that change, unless the reader works in one or has paused it.
+// Replaces the parts of the page that change, unless the focus is in one or updates are paused.
+// A page that reads a topic names another page, which has the same head and is cheap.
 (() => {
   const main = document.querySelector("main");
   const button = document.getElementById("updates");
   const every = Number(main.dataset.refreshMs);
+  const source = main.dataset.refreshPath || location.href;
   let paused = false;
 
   button.hidden = false;
@@ -16,7 +18,7 @@
   async function refresh() {
     if (!paused && !document.hidden) {
       try {
-        const answer = await fetch(location.href, {headers: {Accept: "text/html"}});
+        const answer = await fetch(source, {headers: {Accept: "text/html"}});
         if (answer.status === 401) { location.assign("/"); return; }
         if (answer.ok) { replace(await answer.text()); }
         document.body.classList.toggle("away", !answer.ok);

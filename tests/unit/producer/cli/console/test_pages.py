@@ -1,6 +1,7 @@
 """The pages: what each shows of a stream in every state; no text in them is taken as HTML."""
 
 import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -230,3 +231,29 @@ def test_a_search_that_fails_shows_why(console):
     page = console.page("/change", table="Accounts", key="<k>")
     assert "key: no &lt;such&gt; column" in page
     assert 'value="&lt;k&gt;"' in page
+
+
+@pytest.mark.parametrize(
+    ("path", "query"), [("/change", {"table": "Accounts", "key": "7"}), ("/parked", {})]
+)
+def test_a_page_that_reads_kafka_does_not_refresh_itself(console, path, query):
+    console.show(RUNNING)
+    page = console.page(path, **query)
+    refreshed = re.search(r'data-refresh-path="([^"]*)"', page)[1]
+    console.searched.clear()
+    console.letters = None
+    assert 'id="head"' in console.page(refreshed)
+    assert console.searched == []
+    assert refreshed != "/parked"
+
+
+def test_other_pages_refresh_themselves(console):
+    console.show(RUNNING)
+    for path in ("/", "/partitions", "/workers", "/releases"):
+        assert 'data-refresh-path=""' in console.page(path)
+
+
+@pytest.mark.parametrize("slots", ["9" * 5_000, "1-" + "9" * 5_000, "-", "x", "3-x"])
+def test_slots_that_are_no_numbers_of_slots_select_nothing(console, slots):
+    console.show(RUNNING)
+    assert "<h1>Stream partitions</h1>" in console.page("/partitions", slots=slots)
