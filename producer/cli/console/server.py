@@ -38,11 +38,12 @@ class Application:
     """A WSGI application; any thread may call it.
 
     With a token, a browser signs in once and a script sends `Authorization: Bearer`.  Without one
-    only requests that name this machine are answered: a page of another site may know the port.
+    only requests that name this machine are answered, because a page of another site may know the
+    port.
     """
 
     def __init__(self, pages: Pages, *, token: str) -> None:
-        """Take the pages; an empty token asks for no sign-in."""
+        """Serve the pages; an empty token means that there is no sign-in."""
         self._pages = pages
         self._token = token
         self._cookie = hashlib.sha256(f"tidegate console {token}".encode()).hexdigest()
@@ -59,7 +60,10 @@ class Application:
         if not self._token and not is_loopback(_host(environ)):
             return _text("403 Forbidden", "The console answers to 127.0.0.1 and localhost only")
         if path.startswith("/static/"):
-            return _static(path.removeprefix("/static/"))
+            name = path.removeprefix("/static/")
+            if name not in _STATIC:
+                return _text("404 Not Found", "There is no such file")
+            return _static(name)
         if path == "/sign-in" and method == "POST":
             return self._sign_in(environ)
         if method not in ("GET", "HEAD"):
@@ -87,7 +91,8 @@ class Application:
 
     def _sign_in(self, environ: WSGIEnvironment) -> tuple[str, list[tuple[str, str]], bytes]:
         try:
-            length = min(int(environ.get("CONTENT_LENGTH") or 0), _FORM_BYTES_MAX)
+            # A negative length would read the body without a limit.
+            length = min(max(int(environ.get("CONTENT_LENGTH") or 0), 0), _FORM_BYTES_MAX)
         except ValueError:
             length = 0
         form = parse_qs(environ["wsgi.input"].read(length).decode(errors="replace"))
@@ -108,8 +113,7 @@ def _host(environ: WSGIEnvironment) -> str:
 
 @cache
 def _static(name: str) -> tuple[str, list[tuple[str, str]], bytes]:
-    if name not in _STATIC:
-        return _text("404 Not Found", "There is no such file")
+    """Return a file of `_STATIC`; other names are never cached."""
     content = files("tidegate.producer.cli.console").joinpath("static", name).read_bytes()
     return "200 OK", [("Content-Type", _STATIC[name])], content
 

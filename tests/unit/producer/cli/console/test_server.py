@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.producer.cli.console.conftest import RUNNING
 from tidegate.producer.cli.console.config import ConsoleConfig, is_loopback
-from tidegate.producer.cli.console.server import Application
+from tidegate.producer.cli.console.server import Application, _static
 from tidegate.program.settings import InvalidSettings
 from tidegate.program.web_server import WebServer
 
@@ -64,6 +64,13 @@ def test_nothing_else_is_served(application, path):
     assert ask(application, path)[0] == 404
 
 
+def test_names_of_files_that_do_not_exist_are_not_kept(application):
+    before = _static.cache_info().currsize
+    for number in range(10):
+        assert ask(application, f"/static/{number}")[0] == 404
+    assert _static.cache_info().currsize == before
+
+
 def test_head_has_no_body(application):
     status, headers, content = ask(application, method="HEAD")
     assert (status, content) == (200, "")
@@ -108,6 +115,26 @@ def test_a_wrong_token_is_refused(guarded, body):
     assert status == 401
     assert "Set-Cookie" not in headers
     assert "not the token" in content
+
+
+@pytest.mark.parametrize("length", ["-1", "1000000000", "x", ""])
+def test_a_form_of_any_length_is_read_up_to_a_limit(guarded, length):
+    read = []
+
+    class Body:
+        def read(self, size):
+            read.append(size)
+            return b""
+
+    environ = {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/sign-in",
+        "HTTP_HOST": "console.example",
+        "CONTENT_LENGTH": length,
+        "wsgi.input": Body(),
+    }
+    assert b"".join(guarded(environ, lambda *_: None))
+    assert 0 <= read[0] <= 4_096
 
 
 def test_a_script_sends_it_as_a_bearer_token(guarded):
