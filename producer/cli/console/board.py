@@ -1,7 +1,7 @@
-"""What the console shows: looked up in one thread, read by those that serve pages.
+"""The figures that the console shows: one thread reads them, others serve pages from them.
 
-Nothing here changes the stream.  A look that fails leaves what the last one has found, with the
-fault, and is repeated.
+Nothing here changes the stream.  After a read that failed, the earlier figures stay, next to the
+fault, and the read is repeated.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _CONSUMER = "tidegate_consumer_"
 
 
 class Statuses(Protocol):
-    """Yields the status of a stream again and again; `on_records` gets what it is made of."""
+    """Yields the status of a stream again and again; `on_records` gets the records of each."""
 
     def __call__(self, *, on_records: Callable[[FleetRecords], None]) -> Iterator[StreamStatus]:
-        """Begin; raises TidegateError."""
+        """Return the iterator, which raises TidegateError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SinkTimes:
-    """What one sink did since its consumer started."""
+    """The work of one sink since its consumer started."""
 
     sink: str
     release: int
@@ -51,18 +51,18 @@ class SinkTimes:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFigures:
-    """What a consumer says in its metrics."""
+    """The figures in a consumer's metrics."""
 
     delays: tuple[tuple[str, float], ...]
-    """From commit to release: how many changes, by the upper bound of a bucket in seconds."""
+    """Numbers of changes by the time from commit to release: (upper bound of a bucket, number)."""
     sinks: tuple[SinkTimes, ...]
 
 
 class Board:
-    """The newest figures; `run` looks for them, any thread may read the fields."""
+    """The newest figures; `run` reads them, any thread may use the fields."""
 
     def __init__(self, config: ConsoleConfig, statuses: Statuses) -> None:
-        """Look for nothing yet.  Raises ConfigError for addresses that cannot be read."""
+        """Read nothing yet.  Raises ConfigError for addresses that cannot be read."""
         self._statuses = statuses
         self._reader = ReleaseReader(config.output) if config.output else None
         self._audit_file = AuditFile(config.audit) if config.audit else None
@@ -70,24 +70,24 @@ class Board:
         self._lineage_due = 0.0
         self.history = History()
         self.status: StreamStatus | None = None
-        """None before the first look."""
+        """None before the first read."""
         self.lives: tuple[Life, ...] = ()
         self.fault = ""
-        """Why the newest look at Kafka failed; empty if it has not."""
+        """Why the newest read of Kafka failed; empty if it did not."""
         self.output_fault = ""
-        """Likewise of the output, the audit or the consumer."""
+        """The same for the output, the audit and the consumer."""
         self.consumer: ConsumerFigures | None = None
         self.audit: Audit | None = None
         self.looked_us = 0
-        """When the newest look that did not fail was over."""
+        """When the newest read that did not fail ended."""
 
     @property
     def reader(self) -> ReleaseReader | None:
-        """The releases; None where no output is given."""
+        """The reader of releases; None without an output."""
         return self._reader
 
     def run(self, stopping: threading.Event) -> None:
-        """Look until `stopping` is set; ends within a look."""
+        """Read until `stopping` is set; ends after the current read."""
         while not stopping.is_set():
             try:
                 for status in self._statuses(on_records=self._note_lineage):
@@ -108,7 +108,7 @@ class Board:
             self.history.add(sample, epoch=status.fleet.epoch)
 
     def _note_lineage(self, records: FleetRecords) -> None:
-        """Compute the lineage, unless that was done a moment ago: it grows with its history."""
+        """Compute the lineage, unless it is too early: the time that it takes grows."""
         begun = time.monotonic()
         if begun < self._lineage_due:
             return
@@ -119,24 +119,41 @@ class Board:
         self._lineage_due = begun + took_s * _SHARE
 
     def _look_at_output(self) -> None:
+        setting = "output"
         try:
             if self._reader is not None:
                 self._reader.refresh()
+            setting = "audit"
             if self._audit_file is not None:
                 self.audit = self._audit_file.read()
-            if self._consumer:
-                self.consumer = consumer_figures(fetch_page(self._consumer, "/metrics"))
-            self.output_fault = ""
         except TidegateError as error:
             self.output_fault = str(error)
+        except OSError as error:
+            self.output_fault = f"{setting}: cannot be read: {error}"
+        else:
+            self.output_fault = self._look_at_consumer()
+
+    def _look_at_consumer(self) -> str:
+        """Read the consumer's metrics, if it has an address; return why that failed, if it did."""
+        try:
+            if self._consumer:
+                self.consumer = consumer_figures(fetch_page(self._consumer, "/metrics"))
         except (OSError, http.client.HTTPException) as error:
-            self.output_fault = f"consumer_metrics: {self._consumer} does not answer: {error}"
+            return f"consumer_metrics: {self._consumer} does not answer: {error}"
         except ValueError:
-            self.output_fault = f"consumer_metrics: {self._consumer} does not serve metrics"
+            return f"consumer_metrics: {self._consumer} does not serve metrics"
+        return ""
 
 
 def consumer_figures(text: str) -> ConsumerFigures:
     """Return the figures of a page of metrics; raises ValueError for another page."""
+    try:
+        return _figures(text)
+    except (KeyError, OverflowError) as error:  # a metric without its label, or infinite
+        raise ValueError("another program's metrics") from error
+
+
+def _figures(text: str) -> ConsumerFigures:
     totals: dict[tuple[str, str], float] = {}
     buckets: list[tuple[str, float]] = []
     for family in text_string_to_metric_families(text):

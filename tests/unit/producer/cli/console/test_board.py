@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from tests.unit.producer.cli.console.conftest import NOT_STARTED, RUNNING
 from tidegate.producer.cli.console import board as module
 from tidegate.producer.cli.console.board import Board, consumer_figures
@@ -58,6 +60,38 @@ def test_an_output_that_cannot_be_read_does_not_hide_the_stream(tmp_path):
 def test_a_consumer_that_does_not_answer_is_named():
     board = Looks(RUNNING).run(consumer_metrics="127.0.0.1:1")
     assert "consumer_metrics: 127.0.0.1:1 does not answer" in board.output_fault
+
+
+class Place:
+    """A store in which every read fails."""
+
+    def refresh(self):
+        raise OSError(5, "Input/output error")
+
+    read = refresh
+
+
+@pytest.mark.parametrize(("field", "setting"), [("_reader", "output"), ("_audit_file", "audit")])
+def test_a_place_that_cannot_be_read_is_named(field, setting, tmp_path):
+    looks = Looks(RUNNING)
+    board = Board(ConsoleConfig(output=str(tmp_path), audit=str(tmp_path / "audit")), looks)
+    setattr(board, field, Place())
+    board.run(looks.stopping)
+    assert board.output_fault == f"{setting}: cannot be read: [Errno 5] Input/output error"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "tidegate_consumer_commit_to_release_seconds_bucket 1",
+        'tidegate_consumer_sink_release{sink="a"} +Inf',
+        'tidegate_consumer_sink_release{sink="a"} NaN',
+        "<html>",
+    ],
+)
+def test_a_page_that_is_not_a_consumers_is_refused(page):
+    with pytest.raises(ValueError, match=r"^(another program|invalid metric|cannot convert)"):
+        consumer_figures(page)
 
 
 def test_a_consumers_page_has_delays_and_sinks():
