@@ -158,8 +158,8 @@ class Redriver(SoleRun):
     ) -> None:
         """Publish all batches in one transaction, in which stream partitions forget the keys.
 
-        Returns once it is committed.  Raises RedriveFailed, or the error of reading the batches,
-        after the transaction was aborted.
+        Returns once it is committed.  Raises RedriveFailed, or what ended the reading of the
+        batches, also KeyboardInterrupt, after the transaction was aborted.
         """
         self._process(on.RedriveBegan(numbers))
         try:
@@ -167,7 +167,7 @@ class Redriver(SoleRun):
                 if batch:
                     self._process(on.RedriveRead(batch))
                 self._step()
-        except Exception:
+        except BaseException:
             self._abort()
             raise
         self._finish(on.RedriveEnded())
@@ -187,13 +187,13 @@ async def find_gap(
 ) -> PartitionGap:
     """Return the gap to accept so that a stream partition can be read on; reads nothing.
 
-    Spanner itself is asked: a query at the position names the time from which on records are kept,
-    and one at the end of the gap shows whether the stream partition can be read there.  The gap
-    ends `margin_us` after the first instant that can be read now, because that instant moves on
-    with time and the stream partition is read again only when workers run.  `end_ns` is the end of
-    a bounded stream.  Raises ConfigError if its position has not expired or Spanner does not name
-    the time, EndedInGap if it or the whole stream has ended before the gap's end, and the other
-    errors of a query.
+    Spanner is asked: its refusal of a query at the position names the time since which records are
+    kept, and a query at the end of the gap shows whether the stream partition can be read there.
+    The gap ends `margin_us` after the first instant that can be read now, because that instant
+    moves on with time and the stream partition is read again only when workers run.  `end_ns` is
+    the end of a bounded stream.  Raises ConfigError if its position has not expired or Spanner does
+    not name the time, EndedInGap if it or the whole stream has ended before the gap's end, and the
+    other errors of a query.
     """
     name, position_us = token.token, token.watermark_us
     refusal = await _refusal(stream, name, max(token.start_ns, position_us * NS_PER_US))

@@ -127,7 +127,9 @@ class TestRedriver:
         with pytest.raises(RedriveFailed, match="aborted"):
             redriver.put_back(KEYS, [BATCH])
 
-    @pytest.mark.parametrize("error", [UnreachableError("no registry"), RedriveFailed("changed")])
+    @pytest.mark.parametrize(
+        "error", [UnreachableError("no registry"), RedriveFailed("changed"), KeyboardInterrupt()]
+    )
     def test_batches_that_cannot_be_read_abort_the_transaction(self, stage, error):
         def broken():
             yield BATCH
