@@ -31,7 +31,7 @@ from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.spanner.decoding.fields import values_of_text
 from tidegate.producer.translation.parked_changes import ParkedKey, ParkedTranslator, Selection
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, TidegateError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import unframe
@@ -189,10 +189,16 @@ def _left(key: ParkedKey, environment: Environment) -> LeftKey:
 
 
 def _shown_key(key: bytes, environment: Environment) -> str:
-    """Return a key as JSON; a framed key begins with a zero byte."""
-    if key.startswith(b"{"):
-        return key.decode()
-    schema_id, body = unframe(key)
-    schema = fastavro.parse_schema(environment.registry.schema(schema_id))
-    decoded = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
-    return json.dumps(decoded, default=str, ensure_ascii=False)
+    """Return a key as JSON, or in hexadecimal if it cannot be decoded.
+
+    Raises nothing: a report that failed after the commit would hide the changes that were put back.
+    """
+    try:
+        if key.startswith(b"{"):  # a framed key begins with a zero byte
+            return key.decode()
+        schema_id, body = unframe(key)
+        schema = fastavro.parse_schema(environment.registry.schema(schema_id))
+        decoded = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+        return json.dumps(decoded, default=str, ensure_ascii=False)
+    except (TidegateError, ValueError, TypeError, LookupError, EOFError):
+        return f"0x{key.hex()}"
