@@ -53,8 +53,8 @@ class BackfillReport(Report):
     table: str
     run: int
     state: str
-    """`waiting` until the fleet has taken it up; `done` at its end, or `failed` if that came before
-    the table's end; otherwise the requested state."""
+    """`waiting` until the fleet has taken it up; at its end `done`, `cancelled`, or `failed` if it
+    could not read the whole table; otherwise the requested state."""
     chunks: int
     """Number of chunks begun so far."""
     is_taken_up: bool = True
@@ -334,7 +334,7 @@ def _report(records: FleetRecords, request: TableRequest) -> BackfillReport:
     state = request.state.value
     if not tokens:
         state = "waiting"
-    elif not _open_tokens(records, request):
+    elif not _open_tokens(records, request) and request.state is not RunState.CANCELLED:
         state = "done"
     places = [place_of(token) for token in tokens]
     chunks = sum(isinstance(place, RunChunk) for place in places)

@@ -345,6 +345,18 @@ def test_a_run_goes_on_with_another_share(begun, is_stopped):
     assert {one.share for one in begun.written[:-2]} == {30}
 
 
+def test_a_run_that_was_cancelled_is_not_called_done(fleet):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+    change(CANCELLED)
+    for partition in fleet.history.partitions.values():
+        partition.end_ns = 7
+    report = change(None)
+    assert (report.state, report.shown()) == (
+        "cancelled", "Users: run 1 cancelled, 1 chunks begun",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("state", [STOPPED, RUNNING, CANCELLED])
 def test_a_newer_run_of_another_command_is_not_overwritten(begun, state):
     other = replace(begun.written[0], run=2, by="bob")
