@@ -53,10 +53,12 @@ class ControlReport(Report):
     draining: tuple[int, ...] = ()
     """Slots whose owner has not confirmed yet that nothing of them is read."""
     is_done: bool = True
-    """Whether the requested state was reached, unless the command did not wait for it."""
+    """Whether the requested state was reached; True if the command did not wait for it."""
 
     def shown(self) -> str:
         """Return the state, or the slots that are still being read."""
+        if not self.is_done and not self.draining:
+            return f"{self.state.value}: another command has changed the state meanwhile"
         if not self.is_done:
             slots = ", ".join(map(str, self.draining))
             return f"{self.state.value}: still read are the slots {slots}"
@@ -174,7 +176,7 @@ def _require_version(records: FleetRecords) -> None:
     lowest = min(versions, default=records.version)
     if lowest < _FIRST_VERSION:
         raise ConfigError(
-            f"the fleet writes progress records of version {lowest}, which have no such one",
+            f"the fleet writes progress records of version {lowest}, which cannot hold the command",
             hint=(
                 f"Upgrade all workers and readers, then set progress_version to {_FIRST_VERSION} "
                 "and restart the workers"
