@@ -45,19 +45,23 @@ class WebServer:
     def __init__(
         self, application: Application, host: str, port: int, *, settings: str, hint: str
     ) -> None:
-        """Start to serve; port 0 takes a free one.  Raises ConfigError for a port that is taken.
+        """Start to serve; port 0 selects a free one.
 
-        `settings` is what the names of the settings for host and port begin with, `hint` what to do
-        about a port that is taken.
+        `settings` is the text before `host` and `port` in the names of their settings, `hint` the
+        fix for a port that is taken.  Raises ConfigError for such a port, and for a host that is
+        not an address of this machine.
         """
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._server = _Server((host, port), family=family)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise ConfigError(f"{settings}port: port {port} is taken", hint=hint) from error
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a name, such as `a..b`
+            reason = "not a host's name"
+            if isinstance(error, OSError):
+                if error.errno == errno.EADDRINUSE:
+                    raise ConfigError(f"{settings}port: port {port} is taken", hint=hint) from error
+                reason = error.strerror or str(error)
             raise ConfigError(
-                f"{settings}host: cannot listen on {host!r}, port {port}: {error.strerror}",
+                f"{settings}host: cannot listen on {host!r}, port {port}: {reason}",
                 hint="Name an address of this machine",
             ) from error
         self._server.set_app(application)

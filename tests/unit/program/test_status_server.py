@@ -155,7 +155,7 @@ def test_an_address_that_cannot_be_listened_on_is_named_and_a_closed_server_give
         serve(port=first.port)
     first.close()
     serve(port=first.port)
-    for host in ("no such host", "192.0.2.1"):
+    for host in ("no such host", "192.0.2.1", "worker..example", "w" * 64):
         with pytest.raises(ConfigError, match=f"metrics_host: cannot listen on '{host}'"):
             serve(host=host)
 
