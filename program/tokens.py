@@ -18,6 +18,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -69,21 +70,27 @@ class FreshTokens:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._token: Token | None = None
+        self._failed: TidegateError | None = None
+        """The newest failure without a valid token."""
         self._renew_at_s = float("-inf")
 
     def token(self, *, newer_within_s: float = 0.0) -> Token:
         """Return a valid token; may call the source, and then blocks until the call has ended.
 
         While another thread asks for the next token, the current one is returned after
-        `newer_within_s`.  Raises UnreachableError if there is no token, and ConfigError for a
-        source that cannot work.
+        `newer_within_s`; without a valid one this thread waits for that call, and shares its
+        failure.  Raises UnreachableError if there is no token, and ConfigError for a source that
+        cannot work.
         """
-        token = self._token
+        token, failed_before = self._token, self._failed
         if token is None or self._now_s() >= token.expires_at_s:
             self._lock.acquire()
         elif not self._lock.acquire(timeout=newer_within_s):
             return token
         try:
+            failed = self._failed
+            if failed is not None and failed is not failed_before and not self._is_valid():
+                raise copy(failed) from failed
             return self._current()
         finally:
             self._lock.release()
@@ -94,6 +101,9 @@ class FreshTokens:
             self._renew_at_s = float("-inf")
             self._token = None
 
+    def _is_valid(self) -> bool:
+        return self._token is not None and self._now_s() < self._token.expires_at_s
+
     def _current(self) -> Token:
         """Return the current token or a new one; the caller holds the lock."""
         if self._token is not None and self._now_s() < self._renew_at_s:
@@ -103,6 +113,7 @@ class FreshTokens:
         except TidegateError as error:
             now_s = self._now_s()
             if self._token is None or now_s >= self._token.expires_at_s:
+                self._failed = error
                 raise
             self._renew_at_s = min(now_s + _PAUSE_S, self._token.expires_at_s)
             valid_for_s = round(self._token.expires_at_s - now_s)

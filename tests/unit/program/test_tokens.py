@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
@@ -110,6 +111,48 @@ def test_no_thread_waits_for_the_next_token_while_one_is_valid(source):
     assert KafkaTokens(tokens)("")[0] == f"{SECRET}-2"
     renewing.join()
     assert tokens.token().value == f"{SECRET}-2"
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_threads_that_wait_for_a_source_share_its_failure(source, is_expired):
+    """Otherwise the last of many threads would wait for one call of each thread before it."""
+    asked, answered = threading.Event(), threading.Event()
+    tokens = source.tokens()
+    if is_expired:
+        tokens.token()
+        source.now_s += 30
+    calls_before = source.calls
+
+    def fetch():
+        source.calls += 1
+        asked.set()
+        answered.wait()
+        raise UnreachableError("no answer")
+
+    tokens._fetch = fetch
+    errors = []
+
+    def use():
+        try:
+            tokens.token()
+        except UnreachableError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    threads[0].start()
+    asked.wait()
+    for thread in threads[1:]:
+        thread.start()
+    time.sleep(0.2)  # until they wait
+    answered.set()
+    for thread in threads:
+        thread.join()
+    assert [error.message for error in errors] == ["no answer"] * 4
+    assert len({id(error) for error in errors}) == 4
+    assert source.calls - calls_before == 1
+    with pytest.raises(UnreachableError):
+        tokens.token()
+    assert source.calls - calls_before == 2
 
 
 def test_a_token_that_is_rejected_is_not_used_again(source):
