@@ -104,7 +104,7 @@ def asked_wait_s(header: str, now: datetime) -> float:
         return min(float(text[:9]), WAIT_MAX_S)
     try:
         instant = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # OverflowError: a time zone far outside the clock
         return 0.0
     instant = instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
     return min(max((instant - now).total_seconds(), 0.0), WAIT_MAX_S)
