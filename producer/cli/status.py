@@ -77,7 +77,7 @@ class WorkerCounts:
 
 
 def ask_worker(address: str) -> WorkerCounts:
-    """Ask the worker whose metrics are served at `address`, a host and a port.
+    """Read the metrics of the worker that serves them at `address`, a host and a port.
 
     Blocks for at most some seconds.  Raises nothing: if a worker does not answer, `error` has the
     reason.
@@ -107,7 +107,7 @@ def ask_worker(address: str) -> WorkerCounts:
         )
     except (OSError, http.client.HTTPException) as error:
         return WorkerCounts(address, error=str(error) or type(error).__name__)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, OverflowError):  # OverflowError: an infinite number
         return WorkerCounts(address, error="these are not the metrics of a tidegate-producer")
 
 

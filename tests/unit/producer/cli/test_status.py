@@ -296,6 +296,10 @@ def test_the_gauges_of_a_worker_are_read():
     metrics.add("records_total", 7, topic="t")
     address, counts = asked(metrics)
     assert counts == WorkerCounts(address, 3, 2, 1, 5, 4, 7.5)
+    # Another program's number may be infinite: the worker is reported as one that does not answer.
+    metrics.set("queries_running", math.inf)
+    assert "not the metrics" in asked(metrics)[1].error
+    metrics.set("queries_running", 3)
     # Where nothing expires, no time is left.
     metrics.set("retention_headroom_seconds", math.inf)
     assert asked(metrics)[1].retention_headroom_s is None
