@@ -1,4 +1,4 @@
-/* Changes of one shape in Avro or JSON: which bytes never vary, and which columns stand between them. */
+/* Changes of one shape in Avro or JSON: the bytes that never vary, and the columns between them. */
 
 #include "accelerator.h"
 
@@ -9,7 +9,7 @@ typedef struct {
     char small[1024];
 } Buffer;
 
-/* Return where so many more bytes are to be written; NULL with an exception. */
+/* Return the place for `more` further bytes; NULL with an exception. */
 static char *extend(Buffer *out, Py_ssize_t more) {
     if (more > out->room - out->size) {
         if (more > PY_SSIZE_T_MAX / 2 - out->size) return (char *)PyErr_NoMemory();

@@ -8,7 +8,7 @@ typedef struct { const unsigned char *at, *end; } Span;
 
 enum { TEXT = 0x1A, LIST = 0x32, ELEMENT = 0x0A }; /* tags of a Value and of a list's elements */
 
-/* Read a length and so many bytes. */
+/* Read a length, and as many bytes. */
 static int take(Span *in, Span *out) {
     size_t length = 0;
     for (int shift = 0; shift < 28 && in->at < in->end; shift += 7) {

@@ -42,7 +42,7 @@ class PartitionStatus:
     condition: PartitionCondition
     watermark_us: int
     reason: str | None
-    """Why it stopped; empty unless it is stopped."""
+    """Why it stopped; None unless it is stopped."""
     stopped_since_us: int | None = None
     """When a heartbeat first reported the stop, to the minute, as far as the topic still has it."""
     error: str | None = None

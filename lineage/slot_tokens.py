@@ -51,8 +51,8 @@ class SlotTokens:
         self._assembler = ProgressAssembler()
         self._chain: SlotChain | None = None
         self._announced: dict[str, tuple[frozenset[str], int]] = {}
-        """Children that wait for parents: their parents heard since the newest heartbeat, last
-        offset."""
+        """Children that wait for parents: the parents announced since the newest heartbeat, and the
+        offset of the last announcement."""
         self._movable = KeyedHeap()
         self._stopped_minutes: dict[str, int] = {}
         self._heard: int | None = None

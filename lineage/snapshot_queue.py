@@ -3,9 +3,9 @@
 A vector has an entry for each topic partition that the slot's stream partitions ever wrote to, and
 few entries change from one snapshot to the next.  So a waiting snapshot holds only the differences
 from the previous one, and only the vector in effect is complete: memory, stored bytes and the cost
-of `settle` depend on the changes.  Vectors grow (`docs/protocol.md`, 7.5), so a snapshot is reached
-when the previous one and its own changes are reached.  A snapshot whose vector lowers an entry is
-kept complete.
+of `settle` depend on the changes.  Vectors grow (`docs/protocol/writing.md`, 7.5), so a snapshot is
+reached when the previous one and its own changes are reached.  A snapshot whose vector lowers an
+entry is kept complete.
 
 `mark` and `items_since` give the changes since a moment as plain data; `apply` applies them.
 """
@@ -150,7 +150,7 @@ class SnapshotQueue:
     def thin(self, entries_max: int) -> None:
         """Drop snapshots while there are too many, or they have too many entries.
 
-        Of every second snapshot, those between the closest watermarks are dropped.
+        Only every second snapshot may be dropped; those between the closest watermarks are.
         """
         while len(self._waiting) > SNAPSHOTS_WAITING_MAX or (
             self._entries > entries_max and len(self._waiting) > _SNAPSHOTS_MIN

@@ -1,8 +1,8 @@
 """Finds a `java` that can run the installed Spark, Kafka and the registry.
 
 Each minor version of Spark supports Java up to another release (`spark_versions`): Spark 4.0 and
-4.1 fail on 24 and later.  Some systems have a `java` that only prints where to get one, so a
-program has to print its version.
+4.1 fail on 24 and later.  Some systems have a `java` that only prints where to get one, so a `java`
+counts only if it prints its version.
 
 Standard library only: `dev` uses this module before anything is installed.
 """
@@ -30,10 +30,13 @@ QUICK_START = (
     "-XX:ReservedCodeCacheSize=240m",
     "-XX:+UseSerialGC",
 )
-"""Options of a Java that runs Spark for minutes: without its second compiler the first release
-takes half the time, and a run of minutes does not win that back."""
+"""Options of a Java that runs Spark for minutes.
 
-# A first start from a cold disk takes a second or two; a stub that hangs must not block us.
+Without its second compiler the first release takes half the time; in a run of minutes the faster
+code of that compiler does not make up for it.
+"""
+
+# A first start from a cold disk takes a second or two; a stub may hang.
 PROBE_DEADLINE_S = 20.0
 
 _VERSION = re.compile(r'version "(?P<first>\d+)(?:\.(?P<second>\d+))?')

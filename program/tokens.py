@@ -39,8 +39,11 @@ Below 0.8, at which librdkafka and Java's client renew: a client that asks then 
 _PAUSE_S = 1.0
 """The pause between two calls of a source that failed or returned the same token again."""
 _NEWER_WITHIN_S = 1.0
-"""A client of Kafka asks at four fifths of its token's time: of the same token it would get a fifth
-of it, and be rejected by a clock that is ahead of its own."""
+"""How long a client of Kafka waits for a newer token.
+
+It asks after four fifths of its token's time.  The same token would be valid for the last fifth
+only, and a broker whose clock is ahead would reject it even earlier.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +344,7 @@ class AwsTokens:
 
 
 def own_function(login: str, *, setting: str) -> Callable[[], Token]:
-    """Return the token source that a function of the user is.
+    """Return a token source that calls a function of the user.
 
     The text of its errors is left out, because it may hold a secret.
     """

@@ -3,11 +3,11 @@
 The key is a record of the primary key columns in primary key order.  It does not change during an
 epoch, because keys would move between topic partitions.  The value is the change record of
 `docs/protocol.md`: kind of change, row after and before, captured columns, Spanner's coordinates;
-or the value of another envelope: one flat row (3.8), Debezium's (3.9) or Datastream's (3.10).  The
-fields after a flat row's columns have the names of an unwrapped Debezium record where that has such
-a field; all begin with two underscores, so no column's name may begin with them.  Every column is
-nullable with default null, so that a schema with another column is BACKWARD-compatible.  Versions
-only grow: `merged_row` and `with_row` make a later one.
+or the value of another envelope in `docs/protocol/envelopes.md`: one flat row (3.8), Debezium's
+(3.9) or Datastream's (3.10).  The fields after a flat row's columns have the names of an unwrapped
+Debezium record where that has such a field; all begin with two underscores, so no column's name may
+begin with them.  Every column is nullable with default null, so that a schema with another column
+is BACKWARD-compatible.  Versions only grow: `merged_row` and `with_row` make a later one.
 
 Two properties of the value schema, which other readers ignore, record what the change stream leaves
 out: `watched` of a field of `Row` (false, or missing), and `excludes` of the record.

@@ -1,8 +1,8 @@
 """Events of Google's Datastream with source metadata for Spanner: their schema and their metadata.
 
 Names, order and types are those of files that Datastream writes, and of its documentation; the
-metadata for Spanner follows its tables for other sources (`docs/protocol.md`, 3.10).  Both messages
-and files take the metadata from this module, so a change is the same event in both.
+metadata for Spanner follows its tables for other sources (`docs/protocol/envelopes.md`, 3.10).
+Messages and files both take the metadata from this module, so a change is the same event in both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The schema of Debezium's envelope: the form in which its connector for Spanner registers it.
 
-Names, order and types are those of Debezium 3.6 with an Avro converter (`docs/protocol.md`, 3.9).
-`source` has two more fields at its end: the columns that a change captured, since a null in a row
-does not say whether the column was NULL or absent.
+Names, order and types are those of Debezium 3.6 with an Avro converter
+(`docs/protocol/envelopes.md`, 3.9).  `source` has two more fields at its end: the columns that a
+change captured, since a null in a row does not say whether the column was NULL or absent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Points in time, as integers since 1970.
 
-Nanoseconds for the starts and ends of queries, microseconds elsewhere.
-Nanoseconds are always rounded down to microseconds.
+Nanoseconds for the starts and ends of queries, microseconds elsewhere.  Nanoseconds are always
+rounded down to microseconds.
 """
 
 from __future__ import annotations

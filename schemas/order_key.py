@@ -6,9 +6,9 @@
     mod number         4 bytes   unsigned, big endian
 
 Spanner orders changes by (commit_timestamp, server_transaction_id, record_sequence) and, within a
-record, by the position of the mod.  The record sequence is decimal
-digits in streams with immutable key ranges (high is 0), `<hex>-<hex>` in those with mutable ones.
-This is the only place that encodes or decodes the key.
+record, by the position of the mod.  The record sequence is decimal digits in streams with immutable
+key ranges (high is 0), `<hex>-<hex>` in those with mutable ones.  This is the only place that
+encodes or decodes the key, apart from the accelerator's copy of the encoding.
 """
 
 from __future__ import annotations

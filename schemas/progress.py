@@ -2,8 +2,7 @@
 
 Each is in an envelope with the stream's epoch and the worker that wrote it.  A record that is too
 large for one Kafka message is written as a set of chunks; a set counts only when it is complete and
-of one revision.
-`docs/protocol.md` defines when each is written and when a reader may rely on it.
+of one revision.  `docs/protocol.md` defines when each is written and when a reader may rely on it.
 """
 
 from __future__ import annotations

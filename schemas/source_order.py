@@ -1,7 +1,7 @@
 """Columns with the source's order and time of changes that neither Kafka nor releases order.
 
-A table has them if its source's events arrive out of order (`docs/protocol.md`, 7.17).  The order
-is text that sorts, byte by byte, as the source made the changes.
+A table has them if its source's events arrive out of order (`docs/protocol/files.md`, 7.17).  The
+order is text that sorts, byte by byte, as the source made the changes.
 """
 
 from __future__ import annotations

@@ -77,7 +77,6 @@ class ColumnType:
 
     Spanner has no arrays of arrays, so an element has no element: nesting in received bytes cannot
     cause recursion.
-
     """
 
     code: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _AVRO = "application/vnd.apache.avro+json;version=1.9.0"
 _JSON = "application/json"
 _JSON_SUMMARY = (
-    "JSON with the fields of this schema; docs/protocol.md, 3.9 and 3.10, has the types."
+    "JSON with the fields of this schema; docs/protocol/envelopes.md, 3.9 to 3.11, has the types."
 )
 _JSON_KEY = " The key is JSON, too."
 _BINDING = "0.5.0"
@@ -44,7 +44,7 @@ _HEADERS = {
         "redriven": {
             "type": "string",
             "const": "1",
-            "description": "There, if the change was put back from the dead-letter topic.",
+            "description": "Present if the change was put back from the dead-letter topic.",
         },
     },
 }
@@ -114,7 +114,7 @@ def _channel(topic: StreamTopic, name: str, *, tombstones: bool) -> dict[str, An
     if topic.table is not None:
         text = f"Changes of table {topic.table}"
         if tombstones:
-            text += ". Behind each DELETE, a record with its key, no headers and no value"
+            text += ". After each DELETE, a record with its key, no headers and no value"
     return {
         "address": topic.topic,
         "description": f"{text}.",

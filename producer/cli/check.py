@@ -121,7 +121,7 @@ def _require_service(environment: Environment) -> list[str]:
 
 
 def _dead_letter(environment: Environment) -> str:
-    """Return the notes about the dead-letter topic; empty if nothing is parked."""
+    """Return the notes about the dead-letter topic; empty if there is none and none is needed."""
     config, topic = environment.config, environment.topics.dead_letter
     if not environment.has_dead_letter:
         if config.poison != "park":

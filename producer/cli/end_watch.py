@@ -1,7 +1,7 @@
-"""Ends a worker when a bounded stream is published whole; `until = "ended"` asks for it.
+"""Ends a worker when a bounded stream is completely published, with `until = "ended"`.
 
-A worker knows its own slots only, so the progress topic is read, as `status` reads it.  Where only
-stopped stream partitions are left, and those that wait for them, the end cannot come.
+A worker knows its own slots only, so this reads the whole progress topic, as `status` does.  If
+only stopped stream partitions are left, and others that wait for them, the stream does not end.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from tidegate.schemas.errors import TidegateError
 _LOOK_S = 1.0
 _AGAIN_S = 5.0
 _HELD_LOOKS = 15
-"""So often in turn nothing else is left, before that is final: another slot may be late."""
+"""Number of looks in a row without any other stream partition before the watch gives up.
+
+Records of another slot may be late.
+"""
 
 _log = structlog.get_logger()
 
 
 class Reader(Protocol):
-    """`FleetReader`, as far as it is needed here."""
+    """The methods of `FleetReader` that are used here."""
 
     def read(self) -> FleetRecords:
-        """Return what the records say now."""
+        """Return the state in the present records."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -44,7 +47,7 @@ class Reader(Protocol):
 
 
 class EndWatch:
-    """A thread that calls `on_end` once: soon after the stream's end, or when that cannot come."""
+    """A thread that calls `on_end` once: after the stream's end, or when it cannot end."""
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class EndWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking; returns within a look."""
+        """Stop looking; blocks until the current look has ended."""
         self._stopping.set()
         self._thread.join()
 
@@ -101,6 +104,6 @@ class EndWatch:
 
 
 def held_by(partitions: Sequence[PartitionStatus]) -> Sequence[PartitionStatus]:
-    """Return the stopped stream partitions where none is read any more; else nothing."""
-    is_read = any(one.condition is PartitionCondition.OPEN for one in partitions)
-    return [] if is_read else [one for one in partitions if one.reason is not None]
+    """Return the stopped stream partitions if no other is read; otherwise nothing."""
+    is_read = any(partition.condition is PartitionCondition.OPEN for partition in partitions)
+    return [] if is_read else [entry for entry in partitions if entry.reason is not None]

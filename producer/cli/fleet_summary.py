@@ -25,7 +25,7 @@ class WorkerShare:
     is_member: bool
     """Whether it is in the group."""
     slots: tuple[SlotStatus, ...]
-    """None: it is idle."""
+    """Empty: it is idle."""
     counts: Mapping[PartitionCondition, int]
     """Its stream partitions; a condition that none has counts 0."""
     watermark_us: int | None
@@ -62,7 +62,7 @@ class StoppingError:
     """What happened, and what to do."""
     count: int
     slowest: str
-    """The token of the one that is furthest behind."""
+    """The token of the stream partition with the lowest watermark."""
     since_us: int | None
     """When the first of them stopped; None if no record says it."""
 

@@ -148,7 +148,7 @@ def _with_lineage(
 
 
 def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
-    """Return the stream; with a change stream, also the tables that operators want to be read."""
+    """Return the stream; that of Spanner also reads the tables that operators request."""
     environment, source, requests = parts.environment, parts.environment.source, TableRequests()
     if source.channels is None:
         return source.stream

@@ -32,9 +32,7 @@ from tidegate.producer.translation.catalogues import FilteredCatalogue, require_
 from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
 
 if TYPE_CHECKING:
-    from tidegate.producer.config import ProducerConfig
     from tidegate.producer.source_config import FilesSource
-    from tidegate.producer.spanner.channel import SpannerChannels
 
 
 @dataclass(frozen=True, slots=True)

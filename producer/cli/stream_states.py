@@ -31,8 +31,7 @@ class StreamState(StrEnum):
     FAILED = "Failed"
     """A stream partition is stopped by an error; the others go on."""
     PAUSED = "Paused"
-    """No worker is in the group; or an operator has paused the stream, and all of it is published.
-    """
+    """No worker is in the group; or an operator has paused it, and all it has read is published."""
     DRAINING = "Draining"
     """An operator has paused the stream, and workers publish what they have read."""
     STARTING = "Starting"

@@ -1,4 +1,4 @@
-"""Line and bar charts: where each line, bar and label is in a picture; templates draw them."""
+"""Line and bar charts: the places of their lines, bars and labels, which templates draw."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ WIDTH = 720
 HEIGHT = 180
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 22
 _POINTS_MAX = 240
-"""A picture has no room for more: of neighbours the highest is drawn."""
+"""More points would not be visible; the highest of neighbouring points is drawn."""
 _LINES = 4
 _STEPS = (1, 2, 4, 6, 8, 10)
-"""A fourth of each is short, too."""
+"""First digits of round numbers: a quarter of each also has few digits."""
 _FORMS = ((600, "%H:%M:%S"), (86_400, "%H:%M"), (math.inf, "%m-%d %H:%M"))
-"""How times are written, by the seconds that a picture is shorter than."""
+"""The format of times, by the length of the shown time: (less than these seconds, format)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A label of an axis, and where it is."""
+    """A label of an axis, and its place."""
 
     at: float
     label: str

@@ -1,4 +1,4 @@
-"""Runs the console: a thread that looks, and a server that shows, until a signal comes."""
+"""Runs the console until a signal: one thread reads the figures, a server shows them."""
 
 from __future__ import annotations
 

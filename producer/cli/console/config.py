@@ -1,4 +1,4 @@
-"""Settings of the console: the environment (`TIDEGATE_CONSOLE_…`), over it flags."""
+"""Settings of the console: flags, then the environment (`TIDEGATE_CONSOLE_…`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.program.settings import Settings
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine for itself only."""
+    """Whether only this machine can reach a host, by its name or address."""
     try:
         return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -21,7 +21,7 @@ def is_loopback(host: str) -> bool:
 
 
 class ConsoleConfig(Settings):
-    """Where the pages are served, and what they show besides the progress topic."""
+    """The address of the pages, and what they show in addition to the progress topic."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_CONSOLE_")
     help_command: ClassVar[str] = "tidegate-producer console --help"

@@ -1,4 +1,4 @@
-"""The lag and the rate of a stream over the last hour, as far as the console has run."""
+"""The lag and the rate of a stream over the last hour, or since the console started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Sample:
 
     at_us: int
     lag_s: float | None
-    """How far its watermark is behind; None while that is not known."""
+    """The lag of its watermark; None while it is unknown."""
     changes_a_second: float | None
     """Since the sample before; None in the first one."""
 
@@ -29,7 +29,7 @@ class History:
         self._epoch = ""
 
     def add(self, sample: Sample, *, epoch: str) -> None:
-        """Take the newest sample; those of another epoch, or older than an hour, are dropped."""
+        """Add the newest sample; drop those of another epoch, or older than an hour."""
         kept = self.samples if epoch == self._epoch else ()
         since_us = sample.at_us - KEPT_US
         self._epoch = epoch

@@ -24,7 +24,7 @@ _BOX = 12
 _LABEL_WIDTH = 64
 _LABEL_END = 8
 SINGLE_MAX = 150
-"""More stream partitions than this are summed up by slot, or the most important ones are drawn."""
+"""Beyond this number, stream partitions are summed up by slot; of one slot the worst are drawn."""
 _GROUPS_MAX = 64
 _CELLS = 80
 _SHADES = 5
@@ -55,7 +55,7 @@ class Row:
 
 
 class Change(StrEnum):
-    """How a stream partition went over into its children."""
+    """How children replaced a stream partition."""
 
     SPLIT = "split"
     MERGE = "merge"
@@ -72,7 +72,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class LineagePicture:
-    """What is drawn."""
+    """The parts of a picture."""
 
     height: int
     boxes: tuple[Box, ...]
@@ -113,7 +113,7 @@ def lineage_picture(
 
 
 class _Scale:
-    """Where a time is."""
+    """The horizontal places of times."""
 
     def __init__(self, from_us: int, now_us: int, *, left: int) -> None:
         self._from_us = from_us
@@ -130,7 +130,7 @@ class _Scale:
 
 
 def _drawn(chosen: Sequence[Life], from_us: int, now_us: int, words: str) -> LineagePicture:
-    """Return a picture with a box for each; of too many, the most important ones."""
+    """Return a picture with a box for each stream partition; of too many, for the worst."""
     drawn = sorted(chosen, key=lambda life: _importance(life, now_us))[:SINGLE_MAX]
     drawn.sort(key=lambda life: (life.start_us, life.token))
     scale = _Scale(from_us, now_us, left=LEFT)
@@ -165,14 +165,14 @@ def _drawn(chosen: Sequence[Life], from_us: int, now_us: int, words: str) -> Lin
 
 
 def _importance(life: Life, now_us: int) -> tuple[int, int]:
-    """Return what sorts the worst first, then those that are furthest behind or ended last."""
+    """Return a sort key: the worst first, then those furthest behind, or that ended last."""
     if life.kind is Kind.FINISHED:
         return WORST_FIRST[life.kind], -life.ends_us(now_us)
     return WORST_FIRST[life.kind], life.watermark_us or life.start_us
 
 
 def _lane(life: Life, lane_of: dict[str, int], ends_us: list[int]) -> int:
-    """Return a free row: that of a parent if it is free, else the first one."""
+    """Return a row that is free at the start: a parent's if possible, else the first."""
     lanes = [lane_of[parent] for parent in life.parents if parent in lane_of]
     free = (lane for lane in (*lanes, *range(len(ends_us))) if ends_us[lane] <= life.start_us)
     return next(free, len(ends_us))
@@ -183,7 +183,7 @@ def _y(lane: int) -> int:
 
 
 def _boxes(life: Life, y: int, scale: _Scale, now_us: int) -> Iterator[Box]:
-    """Yield the box of what is published, and that of what is not."""
+    """Yield a box for the time that is published, and one for the time that is not."""
     title = _title(life, now_us)
     end_us = life.ends_us(now_us)
     done_us = end_us if life.end_us is not None else life.watermark_us or life.start_us

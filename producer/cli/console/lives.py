@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
     STOPPED = "stopped"
     SLOW = "slow"
-    """Open, more than ten seconds behind, and three times as far as half of the open ones."""
+    """Open, more than ten seconds behind, and more than three times the median of the open ones."""
     WAITING = "waiting"
     OPEN = "open"
     FINISHED = "finished"

@@ -1,4 +1,4 @@
-"""The pages of the console: what each shows, and from what."""
+"""The pages of the console, made from the board."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class Pages:
         search: Callable[[str, str, float], Search],
         parked: Callable[[], DeadLetterReport],
     ) -> None:
-        """Take what is looked up already, and what looks up changes and parked ones.
+        """Take the figures, and the functions that read more when a page is opened.
 
-        `search` takes a table, a key and hours; both may raise TidegateError.
+        `search` finds the changes of a key, by table, key and hours; `parked` reads the dead-letter
+        topic.  Both may raise TidegateError.
         """
         self._board = board
         self._refresh_s = refresh_s
@@ -174,7 +175,7 @@ class Pages:
         )
 
     def change(self, query: Mapping[str, str]) -> str:
-        """Return the changes of a key that a form asks for."""
+        """Return a form, and the changes of the key that was entered in it."""
         table, key = query.get("table", "").strip(), query.get("key", "").strip()
         hours = query.get("hours", "24")
         hours = hours if hours in _HOURS else "24"
@@ -222,7 +223,7 @@ class Pages:
 
 
 class _Kept:
-    """A report that is made at most once in a while; those who come meanwhile wait for it."""
+    """A report that is kept for a while; threads that ask while it is made wait for it."""
 
     def __init__(self, make: Callable[[], DeadLetterReport]) -> None:
         self._make = make
@@ -232,7 +233,7 @@ class _Kept:
         self._until = 0.0
 
     def get(self) -> tuple[DeadLetterReport | None, str]:
-        """Return the report, and why there is none."""
+        """Return the report, or None and the reason."""
         with self._lock:
             if time.monotonic() >= self._until:
                 try:
@@ -257,7 +258,7 @@ def _counts(fleet: FleetStatus) -> dict[str, int]:
 
 
 def _headroom_s(status: StreamStatus) -> float | None:
-    """Return the seconds until unpublished changes expire, as the workers say it."""
+    """Return the seconds until unpublished changes expire, from the workers' metrics."""
     left = [worker.retention_headroom_s for worker in status.workers]
     return min((seconds for seconds in left if seconds is not None), default=None)
 

@@ -13,7 +13,7 @@ from tidegate.schemas.errors import ConfigError, SchemaError
 
 _FOLDER = "_releases"
 KEPT = 500
-"""Releases that are held in memory."""
+"""Number of releases that are kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,16 @@ class Release:
     number: int
     after_us: int
     through_us: int
-    """It has the changes whose commit times are after the one and up to the other."""
+    """It has the changes with `after_us` < commit time <= `through_us`."""
     rows: int
     tables: Mapping[str, Mapping[str, Mapping[str, Any]]]
     """By table and sink, as the manifest has them."""
     published_us: int
-    """When its manifest was written last."""
+    """When its manifest was last written."""
 
     @property
     def lag_s(self) -> float:
-        """Seconds from the newest commit time that it may hold to its publication."""
+        """Seconds from its newest possible commit time to its publication."""
         return max(self.published_us - self.through_us, 0) / 1_000_000
 
 
@@ -47,9 +47,10 @@ class ReleaseReader:
         """The newest ones, the oldest first."""
 
     def refresh(self) -> None:
-        """Read what was released since; raises ConfigError and UnreachableError.
+        """Read the releases since the last call.
 
-        An output without a release is read again from its start the next time.
+        While the output has no release, each call looks for the first one.  Raises ConfigError,
+        SchemaError for an invalid manifest, and UnreachableError.
         """
         newest = self.releases[-1].number if self.releases else self._newest()
         if newest is None:
@@ -123,7 +124,7 @@ class ReleaseReader:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What `tidegate-consumer audit --json` has printed."""
+    """The result that `tidegate-consumer audit --json` has printed."""
 
     at_us: int
     """When its file was written."""
