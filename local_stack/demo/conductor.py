@@ -312,8 +312,8 @@ class Conductor(Killers):
     def conduct(self, plan: Sequence[Disturbance], tick: Callable[[], None]) -> None:
         """Carry out a plan; returns when all of it is done, raises the first failure.
 
-        `tick` is called about twenty times a second.  It is also a failure if transfers end before
-        the share at which a step is due.
+        `tick` is called about twenty times a second.  It is also a failure if no transfer is made
+        for five minutes before the last step is due.
         """
         with ThreadPoolExecutor(3, thread_name_prefix="conductor") as pool:
             running: list[Future[None]] = [
@@ -336,7 +336,7 @@ class Conductor(Killers):
                 raise
 
     def _require_transfers(self, plan: Sequence[Disturbance]) -> None:
-        """Raise PartFailedError if the customers failed, or stopped before the plan's end."""
+        """Raise PartFailedError if the customers failed, or are idle before the plan's end."""
         done, now_s = self.customers.done, time.monotonic()
         if done != self._done_last:
             self._done_last, self._done_last_s = done, now_s

@@ -181,7 +181,7 @@ class FileSettings:
 
 
 class DatastreamFilesSink:
-    """Writes the files of a release; the output is as after one write however often it is."""
+    """Writes the files of a release; a repeated write leaves the output as the first one did."""
 
     name = DATASTREAM_FILES
 

@@ -63,8 +63,8 @@ def find_direct_way(
     else:
         try:
             return DirectWay(find_place(output, access), rows_max=rows_max, bytes_max=bytes_max)
-        except OnlySpark as import_error:
-            reason = str(import_error)
+        except OnlySpark as only_spark:
+            reason = str(only_spark)
     _log.info("small releases are written by Spark", reason=reason)
     return None
 
