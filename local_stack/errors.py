@@ -38,7 +38,7 @@ class JavaMissingError(ConfigError):
 
 
 class JavaUnsupportedError(ConfigError):
-    """Every `java` found is older than 17 or newer than 21."""
+    """Every `java` found is too old or too new for the installed Spark."""
 
 
 class PortTakenError(ConfigError):

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import WriterReplaced
 
@@ -47,6 +48,20 @@ class StorageContract:
         storage.write_json("segments/b/part", 1)
         storage.delete(["segments/a"])
         assert storage.names("segments") == ["b"]
+
+    def test_a_folder_is_moved_in_place_of_another_by_the_writer_alone(self, spark, storage):
+        for number in range(3):
+            storage.write_json(f"jobs/{number}/part-{number}", number)
+        for number in range(2):
+            storage.move_folder(f"jobs/{number}", "t/000000000001")
+            assert storage.names("t/000000000001") == [f"part-{number}"]
+            assert storage.read_json(f"t/000000000001/part-{number}") == number
+        with pytest.raises(UnreachableError):
+            storage.move_folder("jobs/missing", "t/000000000002")
+        Storage(spark, storage.root).take()
+        with pytest.raises(WriterReplaced):
+            storage.move_folder("jobs/2", "t/000000000001")
+        assert storage.names("t/000000000001") == ["part-1"]
 
     def test_an_older_writer_stops_at_its_next_write(self, spark, storage):
         storage.write_json("a", 1)

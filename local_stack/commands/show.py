@@ -21,7 +21,10 @@ _KEYS_SHOWN = 5
 
 
 def mirror_rows(output: Path, table: str) -> list[dict[str, Any]]:
-    """Return a mirror's rows; raises ConfigError if the table does not exist yet."""
+    """Return a mirror's rows.
+
+    Raises ConfigError if the table does not exist yet, or if its rows are not in its files alone.
+    """
     return _read(output / "mirror" / table)
 
 
@@ -88,6 +91,11 @@ def _read(path: Path) -> list[dict[str, Any]]:
         raise ConfigError(
             f"no {path.parent.name} of table {path.name!r} in {path.parent.parent}",
             hint=f"Tables: {', '.join(tables) or 'none yet'}",
+        ) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"this table cannot be shown: {error}",
+            hint="Read it with Spark, or with another program that knows all of Delta",
         ) from error
     return rows
 

@@ -168,15 +168,16 @@ class UpFolder:
         self._data_dir.mkdir(parents=True, exist_ok=True)
         held = os.open(self._data_dir, os.O_RDONLY)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"{self._data_dir} is in use by another `tidegate-local up`",
+                    hint="Stop it, or choose another --data-dir",
+                ) from error
             if fresh or not self.is_created:
                 shutil.rmtree(self.path, ignore_errors=True)
             yield
-        except BlockingIOError as error:
-            raise ConfigError(
-                f"{self._data_dir} is in use by another `tidegate-local up`",
-                hint="Stop it, or choose another --data-dir",
-            ) from error
         finally:
             os.close(held)
 

@@ -381,7 +381,10 @@ class BackfillRun(BankRun):
         return database
 
     def _kill_readers(self) -> list[float]:
-        """Kill workers in turn once the first rows are published; return when, since 1970."""
+        """Kill workers in turn once the first rows are published.
+
+        Returns the time of each kill, in seconds since 1970.
+        """
         self.view.stage("killing workers while tables are read, and transfers are made")
         self.pipeline.wait(
             lambda: any(self.pipeline.records_in(f"{PREFIX}.{table}") for table in _TABLES),

@@ -25,6 +25,7 @@ from urllib.parse import urlencode
 from tidegate.local_stack.demo.report import Kill
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import LocalStackError, PartFailedError
+from tidegate.local_stack.parts.process import Cancelled
 from tidegate.local_stack.parts.programs import Program, StepFollower, wait_for_step
 
 if TYPE_CHECKING:
@@ -186,6 +187,8 @@ class Killer:
     steps: Sequence[str]
     seconds: Callable[[], float]
     """Seconds since the run began, for the report."""
+    abandoned: threading.Event = field(default_factory=threading.Event)
+    """Set when the run ends early: nothing is killed any more."""
     kills: list[Kill] = field(default_factory=list)
     _aims: list[str] = field(default_factory=list)
 
@@ -206,15 +209,21 @@ class Killer:
         """Kill a program in the chosen step, or in any step if that one does not come in time.
 
         Waits first until the program has finished a cycle since its start, so that it delivers
-        something between two kills; raises PartFailedError if it does not.  Calls `before` just
-        before the kill and `after` when the program runs again.
+        something between two kills; raises PartFailedError if it does not, and Cancelled if the run
+        is abandoned meanwhile.  Calls `before` just before the kill and `after` when the program
+        runs again.
         """
+
+        def goes_on() -> bool:
+            return program.process.is_running and not self.abandoned.is_set()
+
         works = wait_for_step(
             StepFollower(program.spec.log, program.log_began),
             accept=lambda step: step == self.steps[-1],
-            go_on=lambda: program.process.is_running,
+            go_on=goes_on,
             deadline_s=_CYCLE_DEADLINE_S,
         )
+        self._require_run(program)
         if not works:
             raise PartFailedError(
                 f"{program.name} finished no cycle since its start", log=str(program.spec.log)
@@ -223,9 +232,10 @@ class Killer:
         wait_for_step(
             StepFollower.at_end(program.spec.log),
             accept=lambda step: step == aimed,
-            go_on=lambda: program.process.is_running,
+            go_on=goes_on,
             deadline_s=_AIM_DEADLINE_S,
         )
+        self._require_run(program)
         before(program)
         step = program.kill()
         done = Kill(worker=program.name, step=step, at=round(self.seconds(), 1))
@@ -233,6 +243,10 @@ class Killer:
         program.start()
         after(program)
         return done
+
+    def _require_run(self, program: Program) -> None:
+        if self.abandoned.is_set():
+            raise Cancelled(f"{program.name} was not killed: the run has ended")
 
 
 _POLL_S = 0.05
@@ -250,11 +264,14 @@ class Killers:
     view: RunView
     worker_killer: Killer = field(init=False)
     consumer_killer: Killer = field(init=False)
+    _abandoned: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         """Make a killer for each kind of victim."""
-        self.worker_killer = Killer(self.seed, WORKER_STEPS, lambda: self.view.seconds)
-        self.consumer_killer = Killer(self.seed, CONSUMER_STEPS, lambda: self.view.seconds)
+        self.worker_killer, self.consumer_killer = (
+            Killer(self.seed, steps, lambda: self.view.seconds, self._abandoned)
+            for steps in (WORKER_STEPS, CONSUMER_STEPS)
+        )
 
     @property
     def count(self) -> int:
@@ -289,15 +306,14 @@ class Conductor(Killers):
     control: SimulatorControl
     splits: int = 0
     merges: int = 0
-    _abandoned: threading.Event = field(default_factory=threading.Event)
     _done_last: int = -1
     _done_last_s: float = 0.0
 
     def conduct(self, plan: Sequence[Disturbance], tick: Callable[[], None]) -> None:
         """Carry out a plan; returns when all of it is done, raises the first failure.
 
-        `tick` is called about twenty times a second.  It is also a failure if transfers end before
-        the share at which a step is due.
+        `tick` is called about twenty times a second.  It is also a failure if no transfer is made
+        for five minutes before the last step is due.
         """
         with ThreadPoolExecutor(3, thread_name_prefix="conductor") as pool:
             running: list[Future[None]] = [
@@ -320,7 +336,7 @@ class Conductor(Killers):
                 raise
 
     def _require_transfers(self, plan: Sequence[Disturbance]) -> None:
-        """Raise PartFailedError if the customers failed, or stopped before the plan's end."""
+        """Raise PartFailedError if the customers failed, or are idle before the plan's end."""
         done, now_s = self.customers.done, time.monotonic()
         if done != self._done_last:
             self._done_last, self._done_last_s = done, now_s

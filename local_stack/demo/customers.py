@@ -9,8 +9,9 @@ a last one with `done`.
 Standard input takes two orders, one a line.  `continue` ends the pause before the next transfer
 that `--pause-before` names.  `finish` ends all pauses and the reserve.  The reserve (`--reserve`)
 is the last transfers: they start slowly, and the very last one only after `finish`, so that a kill
-always happens during transfers and at least one transfer commits after it.  When standard input
-ends before `finish`, the parent process has ended: the program ends with exit code 1.
+always happens during transfers and at least one transfer commits after it.  A program that has a
+reserve or pauses reads its orders.  When standard input ends before `finish`, the parent process
+has ended: then that program ends with exit code 1.
 """
 
 from __future__ import annotations

@@ -58,7 +58,6 @@ class Delivery(Generic[_Event]):
         default_factory=lambda: defaultdict(list)
     )
     _held: list[tuple[float, DeliveredFile[_Event]]] = field(default_factory=list)
-
     _held_since: set[str] | None = None
     """The folders with a file that was held back since `hold_next`."""
 

@@ -198,10 +198,10 @@ class Pipeline:
         )
 
     def stop(self) -> list[str]:
-        """Stop all programs, the consumer first; return an error text per failed exit.
+        """Stop all programs, the workers last; return an error text per failed exit.
 
-        Not of one that SIGTERM ended before its first step: programs that still start have no
-        handler of it, and have nothing to finish.
+        A program that SIGTERM ended before its first step has not failed: programs that still start
+        have no handler of it, and have nothing to finish.
         """
         faults = []
         for program in [p for p in (self.console, self.consumer, *self.workers) if p is not None]:

@@ -46,7 +46,7 @@ class DemoOptions:
     """The partition mode of its change stream."""
     scenario: Scenario = Scenario.BANK
     rows: int | None = None
-    """Transfers that were made before the stream, but for the scenario `bank`; None: some."""
+    """Transfers before the stream, for scenarios other than `bank`; None: see `rows_before`."""
     files_of: FilesOf = FilesOf.MYSQL
     """The database of the scenario `datastream`."""
 

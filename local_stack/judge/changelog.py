@@ -25,7 +25,7 @@ _EXAMPLES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class ChangelogFigures:
-    """The faults of a changelog, counted; all counts from `missing` on must be 0."""
+    """The faults of a changelog; all counts from `missing` on must be 0."""
 
     changes_committed: int
     changes_in_changelog: int

@@ -1,9 +1,9 @@
 """Compares the mirrors at each release with the source tables at the release's watermark.
 
 Mirrors may be those of an older release, which the manifest names: all of them are then compared
-with the source at the end of that release.  The source is read again for each cut,
-so that a mirror which lost an update and got it back later is found.  Rules about a whole cut (a
-bank's total) are passed in.
+with the source at the end of that release.  The source is read again for each cut, so that a mirror
+which lost an update and got it back later is found.  Rules about a whole cut (a bank's total) are
+passed in.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ class MirrorReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CutFigures:
-    """The faults of the releases; the last figure must be true, and the counts before it 0.
+    """The faults of the releases.
 
-    `releases` have that many different `cuts`, the mirrors being `behind_us_most` older at most.
+    `unlike_source` and `with_wrong_total` must be 0, and `mirror_equals_source` must be true.
     """
 
     releases: int
     cuts: int
+    """The number of different cuts that the mirrors of these releases had."""
     behind_us_most: int
+    """By how much mirrors were older than their release, at most; microseconds of commit time."""
     unlike_source: int
     with_wrong_total: int
     mirror_equals_source: bool

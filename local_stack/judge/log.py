@@ -1,8 +1,8 @@
 """The simulator's commit log, fetched over HTTP: the changes that were really committed.
 
-The judge shares no code with `schemas`, so commit order is defined here a second time on purpose: a
-change's place is (commit timestamp, server transaction id, record sequence, mod number); and so
-is the number of a stream partition.
+The judge shares no code with `schemas`.  So two things are defined here a second time on purpose:
+commit order, in which a change's place is (commit timestamp, server transaction id, record
+sequence, mod number), and the number of a stream partition.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ def read_framed(framed: str | bytes | None, schemas: Schemas) -> Any:
 def finished_stream_partitions(
     prefix: str, *, bootstrap_servers: str, registry_url: str
 ) -> dict[str, int]:
-    """Return the tokens of all stream partitions that have a completion marker.
+    """Return when each completion marker was written, by the token of its stream partition.
 
-    With each, when its marker was written, in milliseconds since 1970.
+    Times are milliseconds since 1970.
     """
     schemas = registry_schemas(registry_url)
     return {

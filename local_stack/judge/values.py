@@ -1,9 +1,8 @@
 """One canonical form for values from three sources.
 
-The commit log has Spanner's JSON form, the official client protobuf values or Python objects, and
-Delta Arrow values.  All become: int, float (NaN
-as the text `NaN`), bool, str, bytes, Decimal, date; a timestamp becomes integer microseconds since
-1970; an array becomes a tuple.
+The commit log has values in Spanner's JSON form, the official client has protobuf values or Python
+objects, and Delta has Arrow values.  All become: int, float (NaN as the text `NaN`), bool, str,
+bytes, Decimal, date; a timestamp becomes integer microseconds since 1970; an array becomes a tuple.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ class ClassArchives:
 def class_archives(environment: Path | None = None) -> ClassArchives:
     """Return the archives of the programs of a virtual environment, by default of the running one.
 
-    They lie in it, and go with the packages whose classes they hold; without an environment, in the
-    user's cache.
+    They are in its folder, and are removed with the packages whose classes they hold; without an
+    environment they are in the user's cache.
     """
     if environment is None and sys.prefix != sys.base_prefix:
         environment = Path(sys.prefix)

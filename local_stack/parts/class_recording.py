@@ -39,7 +39,7 @@ _SPARK_DEADLINE_S = 300
 _WRITING_MS = 120_000
 """For how long a Java program may write its archive; 10 s were too few on a busy machine."""
 _IN_ORDER = (0, 128 + signal.SIGTERM)
-"""How a Java program ends that was let write its archive; one that was killed leaves a part."""
+"""Exit codes of a Java program that has written its archive; after others it may be cut short."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,13 +256,13 @@ def retrieve(
     FetchError with Ivy's last lines.
     """
     environ = os.environ if environ is None else environ
-    ivy_file = work / "ivy.xml"
-    ivy_file.write_bytes(ivy_xml)
+    module_file = work / "ivy.xml"
+    module_file.write_bytes(ivy_xml)
     command = [str(java.program), "-Xmx256m", "-jar", str(find_ivy_jar())]
     settings = environ.get(SETTINGS_VARIABLE)
     if settings:
         command += ["-settings", settings]
-    command += ["-ivy", str(ivy_file), "-cache", str(cache)]
+    command += ["-ivy", str(module_file), "-cache", str(cache)]
     command += ["-retrieve", f"{work}/{pattern}"]
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
     resolved = fetched = 0
@@ -295,7 +295,7 @@ def retrieve(
         except BaseException:
             ivy.kill()
             raise
-    ivy_file.unlink()
+    module_file.unlink()
     if ivy.returncode != 0:
         raise FetchError(
             f"fetching {what} failed: {_complaint(last_lines)}",

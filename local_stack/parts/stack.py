@@ -183,8 +183,7 @@ class LocalStack:
     is_patient: bool = False
     """Whether the broker must survive many seconds of a busy machine: no test kills it."""
     is_lasting: bool = False
-    """Whether the broker runs for long, or under a high load: it starts slower and then is faster.
-    """
+    """Whether the broker runs for long, or under a high load: as `KafkaBroker.is_lasting`."""
     kafka: KafkaBroker = field(init=False)
     registry: SchemaRegistry = field(init=False)
     simulator: SpannerSimulator | None = field(init=False, default=None)

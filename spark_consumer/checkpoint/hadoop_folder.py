@@ -169,6 +169,23 @@ class HadoopFolder:
         """Delete a file, or a folder with its content; a missing one is not an error."""
         self.call(lambda: self.files.delete(self.path(name), _RECURSIVE))
 
+    def move_folder(self, name: str, to: str) -> None:
+        """Give a folder another name, which no file or folder may have."""
+
+        def move() -> bool:
+            target = self.path(to)
+            self.files.mkdirs(target.getParent())
+            return bool(self.files.rename(self.path(name), target))
+
+        if not self.call(move):
+            raise UnreachableError(
+                "the storage has not moved a folder",
+                hint="Check whether both folders can be written to; then start again",
+                folder=self.root,
+                source=name,
+                target=to,
+            )
+
     def ending_with(self, end: str, folder: str, *, written_before_ms: int) -> list[str]:
         """Return the names of a folder's old hidden files with this suffix.
 

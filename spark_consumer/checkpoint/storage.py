@@ -147,6 +147,15 @@ class Storage:
                 self._folder.delete(next_name(name))
             self._folder.delete(name)
 
+    def move_folder(self, name: str, to: str) -> None:
+        """Give a folder another name, in place of a folder that has it; raises WriterReplaced.
+
+        In an object store a kill may leave a part of the files under the new name.
+        """
+        self.require_writer()
+        self._folder.delete(to)
+        self._folder.move_folder(name, to)
+
     def delete_unfinished(self, folders: Iterable[str], *, written_before_ms: int) -> int:
         """Delete the files that killed writes left in some folders; return their number.
 

@@ -73,10 +73,9 @@ def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> Dat
 
     `rows` are a release's, in any order, which stays: topic string, topic_partition int, offset
     long, key binary, value binary (Confluent's framing), order_key binary, origin long, release
-    long, ordinal long.  Raises SchemaError for
-    schemas that do not fit each other.  The action that runs the frame fails for bytes that do not
-    fit their schema, for a schema id that the plan does not name, and for a change that names no
-    stream partition.
+    long, ordinal long.  Raises SchemaError for schemas that do not fit each other.  The action that
+    runs the frame fails for bytes that do not fit their schema, for a schema id that the plan does
+    not name, and for a change that names no stream partition.
     """
     topics = schemas.read_from(topic)
     rows = rows.where(F.col("topic").isin(*topics) & F.col("value").isNotNull())
@@ -153,8 +152,7 @@ def _decoded(column: str, schemas: TopicSchemas, reader: Mapping[str, Any]) -> C
         for schema_id, writer in writers_of(schemas, reader)
     }
     if not branches:  # no row was written yet: only the type is needed
-        no_value = F.expr("false"), body_of(column, reader, reader)
-        return F.when(*no_value)
+        return F.when(F.expr("false"), body_of(column, reader, reader))
     message = f"a {column} of table {schemas.table} has a schema id that the plan does not name: "
     return _by_schema(column, branches, message)
 

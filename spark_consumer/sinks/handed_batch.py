@@ -37,11 +37,12 @@ class HandedBatch:
     `left_out` more cannot be decoded: they become dead letters with their release.
 
     `watermark_us` is the watermark that the batch leaves (microseconds since 1970): every change up
-    to it has been handed over with this batch, but for those that an operator puts back.
+    to it has been handed over with this batch or before it, except for those that an operator puts
+    back.
 
-    `tables` has an entry for every topic known by now, by topic; frames have the columns of the
-    order `decoding.CHANGE_COLUMNS`, with `batch` in place of `release` and `ordinal`.  Frames are
-    valid until `take` returns.
+    `tables` has an entry for every topic known by now, by topic; frames have the columns
+    `decoding.CHANGE_COLUMNS` in that order, with `batch` in place of `release` and `ordinal`.
+    Frames are valid until `take` returns.
     """
 
     number: int

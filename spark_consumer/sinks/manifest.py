@@ -80,6 +80,10 @@ class OutputFiles(ManifestWriter, Protocol):
         """Write or replace a file, whole or not at all."""
         ...
 
+    def move_folder(self, name: str, to: str) -> None:
+        """Give a folder another name, in place of a folder that has it."""
+        ...
+
     def create_json(self, name: str, content: object) -> bool:
         """Write a file if it does not exist; return whether this call wrote it."""
         ...

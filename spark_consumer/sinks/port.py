@@ -122,8 +122,9 @@ class CollectedTable(_Table):
     """A table of a small release that is in the driver's memory too, in `changes`.
 
     They are the rows of its frame in the order of their ordinals, each a mapping with the columns
-    `sinks.decoding.CHANGE_COLUMNS`.  Records are mappings, timestamps microseconds since 1970,
-    dates days since 1970, UUIDs text.
+    `sinks.decoding.CHANGE_COLUMNS`.  Records are mappings, and UUIDs text.  Timestamps are
+    microseconds since 1970 and dates days since 1970; in changes that were read back from the
+    changelog, for a `Merge`, they are Python's.
     """
 
     def __init__(

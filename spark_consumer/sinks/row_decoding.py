@@ -82,8 +82,9 @@ class RowDecoder:
 
     def decoded(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a change as `decode_rows` does; raises UndecodableRecord."""
-        value_id, change = self._values.read(row)
+        # The key first, as in `decoding.why_unreadable`: a bad record has one reason.
         _, key = self._keys.read(row)
+        value_id, change = self._values.read(row)
         source = change["source"]
         return {
             "release": self._release,

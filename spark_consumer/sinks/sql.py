@@ -21,7 +21,7 @@ NOT_COMPILED: Mapping[str, str] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""A few rows are read sooner than the code for them is made and compiled."""
+"""Settings for few rows: they are read before code for them would be generated and compiled."""
 
 _FEW_ROWS = 1_000
 

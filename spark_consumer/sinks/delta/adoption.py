@@ -44,12 +44,12 @@ _SINKS = ("changelog", "mirror", "incomplete", "history", "history_incomplete")
 """Each has a folder of its name."""
 
 _BY_KEY = (CHANGELOG_BY_KEY, MIRROR_BY_KEY)
-"""Sinks likewise whose commits have the numbers of batches, which prove no release."""
+"""Sinks whose commits have the numbers of batches, which prove no release; folders likewise."""
 
 _HINT = "Start with a new output and a new checkpoint"
 
 _PROVING = frozenset({CHANGELOG, MIRROR, HISTORY})
-"""Sinks of Delta, whose tables have a history; any other one counts as a sink that joins then."""
+"""Sinks of Delta, whose tables have a history; after an adoption any other sink joins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ def adopt_changes(
 
     `release_max` is the highest release that the checkpoint names, `batch_max` the highest batch;
     `step` is called with the name of each step.
+
     Raises ForeignChange, before anything is accepted, if one of the changes may have undone a
     release, and ConfigError for a table that is ahead of the checkpoint or of another query.
     """
@@ -99,9 +100,9 @@ def adopt_changes(
 def table_logs(
     spark: SparkSession, output: str, *, query_id: str, sinks: Iterable[str] = _SINKS
 ) -> Iterator[tuple[str, str, CommitLog]]:
-    """Return the commit log of each table of an output, with its sink and name, not read yet.
+    """Yield sink, name and commit log of each table of an output; the logs are not read yet.
 
-    Without `sinks` they are those whose commits name releases.
+    Without `sinks` they are the tables whose commits name releases.
     """
     files = Storage(spark, output)
     for sink in sinks:
@@ -128,7 +129,7 @@ def prove_output(
     manifest_of: Callable[[int], Manifest | None] = lambda _: None,
     step: Callable[[str], None] = lambda _name: None,
 ) -> OutputProof:
-    """Return the common proof of the newest manifest and all tables.
+    """Return what the newest manifest and all tables prove together.
 
     `logs` are by sink and table, and not read yet; `manifest_of` reads the manifest of an earlier
     release; `step` is called with the name of each step.  Raises ConfigError if they prove nothing,

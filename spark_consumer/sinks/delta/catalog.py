@@ -85,7 +85,7 @@ class CatalogNames:
         """Give a table its name; does nothing for one that has it, or that does not exist yet.
 
         `address` is the whole path of the table.  Raises ConfigError if the name belongs to a table
-        elsewhere, or of a view.
+        elsewhere, or to a view.
         """
         if (sink, table) in self._registered:
             return

@@ -72,8 +72,8 @@ def find_maintenance(
         return None
     try:
         place = find_place(output, access)
-    except OnlySpark as import_error:
-        _log.info("tables are not compacted", reason=str(import_error))
+    except OnlySpark as only_spark:
+        _log.info("tables are not compacted", reason=str(only_spark))
         return None
     return TableMaintenance(
         place,

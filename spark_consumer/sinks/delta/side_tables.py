@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
@@ -36,10 +36,6 @@ from tidegate.spark_consumer.core.topic_schemas import row_columns
 from tidegate.spark_consumer.errors import DEAD_LETTERS
 from tidegate.spark_consumer.sinks.delta.log_files import DeltaHistory
 from tidegate.spark_consumer.sinks.port import AnyTable, CollectedTable, Release
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _RECENT = 16
 """The number of newest commits that are read first; other writers may have committed since."""
@@ -179,13 +175,13 @@ def _changes(frame: DataFrame, columns: Collection[str]) -> DataFrame:
 
 
 def _is_late() -> Any:
-    """Condition, over the columns of the table: what `is_late` says."""
+    """Condition of `is_late`, over the columns of the table of late events."""
     is_change = F.col(SOURCE_ORDER).startswith(CHANGES_BEGIN_WITH)
     return is_change & (F.col("source_timestamp") < F.col("first_open"))
 
 
 def _named(changes: DataFrame, table: AnyTable, release: Release) -> DataFrame:
-    """Return the table's columns."""
+    """Return changes with the columns of the table of late events."""
     columns = row_columns(table.schemas.reader_schema)
 
     def text(name: str) -> Any:

@@ -198,8 +198,7 @@ class SinkTables(LoggedTables):
     ) -> int:
         """Return how many files a MERGE of `rows` changes writes at most, from the table's size.
 
-        Where it rewrites the rows of one partition only,
-        `part` names it, by column.
+        `part` names the partition, by column, if only the rows of one are rewritten.
         """
         size = self._part_bytes(spark, table, part) if part else self._bytes(spark, table)
         return files_of_merge(size, rows)

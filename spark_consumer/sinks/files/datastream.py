@@ -84,6 +84,8 @@ class BegunReleases:
         self._folder = folder
         self._clock = clock
         self._last_minute = 0
+        self._recorded: set[int] = set()
+        """Releases with a record that this run has read or written, and not deleted."""
 
     def open(self, *, query_id: str, release_max: int) -> None:
         """Read the newest record; refuse files of another query, or ahead of its checkpoint.
@@ -112,9 +114,8 @@ class BegunReleases:
                 expected=release_max,
             )
         self._last_minute = newest.minute
-        self._output.delete(
-            self._name(number) for number in numbers if number <= numbers[-1] - KEPT
-        )
+        self._recorded = set(numbers)
+        self.finish(numbers[-1])
 
     def begin(
         self, release: int, *, query_id: str, file_format: str, rows_max: int, bytes_max: int
@@ -126,6 +127,7 @@ class BegunReleases:
             begun = BegunRelease(query_id, release, minute, file_format, rows_max, bytes_max)
             if self._output.create_json(self._name(release), asdict(begun)):
                 self._last_minute = minute
+                self._recorded.add(release)
                 return begun, False
             earlier = self._read(release)
         if earlier is None or earlier.query_id != query_id:
@@ -135,11 +137,18 @@ class BegunReleases:
                 release=release,
             )
         self._last_minute = max(earlier.minute, self._last_minute)
+        self._recorded.add(release)
         return earlier, True
 
     def finish(self, release: int) -> None:
-        """Delete the record of a release that is too old for any run to repeat."""
-        self._output.delete([self._name(release - KEPT)])
+        """Delete the records of releases that are too old for any run to repeat.
+
+        Releases without a change have no record, and delete none.
+        """
+        old = sorted(number for number in self._recorded if number <= release - KEPT)
+        if old:
+            self._output.delete(map(self._name, old))
+            self._recorded.difference_update(old)
 
     def _name(self, release: int) -> str:
         return f"{self._folder}/{release:012d}.json"
@@ -172,7 +181,7 @@ class FileSettings:
 
 
 class DatastreamFilesSink:
-    """Writes the files of a release; the output is as after one write however often it is."""
+    """Writes the files of a release; a repeated write leaves the output as the first one did."""
 
     name = DATASTREAM_FILES
 

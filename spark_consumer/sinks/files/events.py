@@ -192,8 +192,7 @@ def _nullable(write: JsonField) -> JsonField:
 class FileLimits:
     """A file ends with the change that reaches one of the two.
 
-    Bytes count the values in Kafka, which neither the format nor the program's version
-    changes.
+    Bytes count the values in Kafka, which neither the format nor the program's version changes.
     """
 
     rows_max: int

@@ -6,6 +6,10 @@ so it never sees half a release.  A folder is whole when it holds `_SUCCESS`, an
 again.  A file that says which release was begun last refuses an output that is ahead of the
 checkpoint, or of another query.
 
+A job of Spark's goes on for a while in a run that was replaced, and its last step moves files into
+its folder, whole or not.  So each job has a folder of its own below `<output>/<sink>/_unfinished`,
+and only the run that is the writer moves that to its place.
+
 A table's part of a small release is encoded in this process, where a job of Spark's would take a
 second; both ways leave one sorted file, with the same rows.
 """
@@ -13,6 +17,7 @@ second; both ways leave one sorted file, with the same rows.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.manifest import OutputFiles
@@ -30,7 +35,8 @@ PARQUET_TRANSACTIONS = "parquet_transactions"
 _BEGUN = "_begun.json"
 _FILE = "part-00000.snappy.parquet"
 _DONE = "_SUCCESS"
-"""Spark's last file of a folder, written when all other files are complete."""
+"""The last file of a folder, as Spark names it: all other files are complete."""
+_UNFINISHED = "_unfinished"
 
 
 class ParquetFolders(RowWriter):
@@ -73,6 +79,7 @@ class ParquetFolders(RowWriter):
                 found=begun["release"],
                 expected=release_max,
             )
+        self._output.delete([f"{self._folder}/{_UNFINISHED}"])
 
     def begin(self, rows: TableRows, *, commit: Commit) -> None:
         """Name the release, or the batch, before the first of its folders is written."""
@@ -94,9 +101,13 @@ class ParquetFolders(RowWriter):
             # Files that a killed attempt has left, maybe one of Spark's under another name.
             self._output.delete([path])
             self._output.write(f"{path}/{_FILE}", parquet_file(rows.changes, rows.schema()))
-            self._output.write(f"{path}/{_DONE}", b"")
         else:
-            rows.frame().write.mode("overwrite").parquet(self._output.path(path))
+            unfinished = f"{self._folder}/{_UNFINISHED}/{uuid4().hex}"
+            rows.frame().write.parquet(self._output.path(unfinished))
+            # An object store moves file by file, and this one must be the last.
+            self._output.delete([f"{unfinished}/{_DONE}"])
+            self._output.move_folder(unfinished, path)
+        self._output.write(f"{path}/{_DONE}", b"")
         return True
 
     def versions(self, rows: TableRows, *, commit: Commit) -> dict[str, TableVersion]:

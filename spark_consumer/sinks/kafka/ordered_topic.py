@@ -399,12 +399,15 @@ def _headers_of_transaction(record: TransactionRecord, release: bytes) -> Header
 
 
 def _require_foreign(topic: str, names: TopicNames) -> None:
-    """Raise ConfigError for a topic that the stream's readers would take for one of theirs."""
-    if names.is_data(topic) or topic in (names.progress, names.dead_letter):
+    """Raise ConfigError for a topic that the stream's programs would treat as one of theirs."""
+    message = f"topic {topic} has the name of a topic of the stream {names.prefix!r}"
+    if names.is_data(topic):
         raise ConfigError(
-            f"topic {topic} has the name of a topic of the stream {names.prefix!r}",
+            message,
             hint=f"Name one that {names.data_pattern} does not match: the gate would read it again",
         )
+    if topic in (names.progress, names.dead_letter, names.backfills):
+        raise ConfigError(message, hint="Name another topic: the producer uses this one")
     if topic.endswith(_NOT_OUTPUT):
         raise ConfigError(
             f"topic {topic} would be taken for a topic of another stream",

@@ -75,7 +75,7 @@ def _frame(
     spark: SparkSession, rows: Sequence[FoldedRow], *, columns: Sequence[str], changes: StructType
 ) -> DataFrame:
     """Return folded rows in the types that decoded changes have."""
-    import pyarrow  # noqa: PLC0415 - there, where changes are collected
+    import pyarrow  # noqa: PLC0415 - optional: changes are collected only with it
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - needs pyarrow
 
     values: Any = changes["new_values"].dataType

@@ -1,8 +1,8 @@
 """The history: every version of each row, with its time (a slowly changing dimension, type 2).
 
-`<output>/history/<table>` has the columns of the mirror, and `valid_from`, `valid_to` (which a
-prefix may precede): the commit
-timestamps of the change that made the version and of the one that ended it.  At any time `t` from
+`<output>/history/<table>` has the columns of the mirror, and three of our own, whose names may
+begin with a prefix.  `valid_from` and `valid_to` are the commit timestamps of the change that made
+the version and of the one that ended it, and `is_current` says that none has.  At any time `t` from
 the stream's start to the release that the table has, exactly one row of each key that existed
 then has `valid_from <= t AND (valid_to IS NULL OR t < valid_to)`.  The versions without an end are
 the mirror's rows.

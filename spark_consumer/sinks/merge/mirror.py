@@ -70,7 +70,10 @@ _MERGED = (
 
 @dataclass(frozen=True, slots=True)
 class MergeClauses:
-    """Columns are quoted; `changed` and `inserted` are values by column."""
+    """Clauses over `t` (mirror) and `s` (fold).
+
+    Columns are quoted; `changed` and `inserted` are values by column.
+    """
 
     same_key: str
     is_deleted: str

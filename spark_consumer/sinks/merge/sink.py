@@ -158,7 +158,7 @@ def lost_updates(changes: DataFrame, folded: DataFrame, keys: DataFrame) -> Data
 
 
 def _as_released(changes: DataFrame) -> DataFrame:
-    """Return changes of several releases with the ordinals that they were released with."""
+    """Return changes with the ordinals of their releases, without what a merge of several added."""
     return changes.withColumn("ordinal", F.col("ordinal") % ORDINALS)
 
 
@@ -201,9 +201,9 @@ class TableMergingSink(ABC):
         self._changelog.open(query_id=query_id)
 
     def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
-        """Merge several releases as `write` does one; raises also ChangesNotConserved.
+        """Merge several releases as `write` merges one.
 
-        It means that the changelog does not hold the released changes.
+        Raises also ChangesNotConserved if the changelog does not hold the released changes.
         """
         return self.write(self._changelog.release(merge))
 

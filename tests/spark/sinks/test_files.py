@@ -1,10 +1,12 @@
 """Parquet folders and files in Datastream's layout: how they are written, and who reads them."""
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from pyarrow.parquet import ParquetFile
+from pyarrow.parquet import ParquetFile, read_table
 
 from tests.datastream_output import STREAM
 from tests.spark.sinks.delta.test_both_ways import history as every_type
@@ -12,11 +14,14 @@ from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.listing import all_files, object_folders
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.sinks.files.datastream import DatastreamFilesSink, FileSettings
 from tidegate.spark_consumer.sinks.files.events import FileFormat, FileLimits
+from tidegate.spark_consumer.sinks.files.parquet import ParquetFolders
 from tidegate.spark_consumer.sinks.files.parquet_bytes import parquet_file
 from tidegate.spark_consumer.sinks.kinds import parquet_sink, parquet_transactions_sink
 from tidegate.spark_consumer.sinks.sql import session_settings
+from tidegate.spark_consumer.sinks.tables import Commit, TableRows
 
 pytestmark = pytest.mark.spark
 
@@ -59,6 +64,62 @@ def test_a_small_release_takes_no_job_of_spark(kit, files, topic):
         assert context.statusTracker().getJobIdsForGroup("parquet")
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
+
+
+def test_a_replaced_run_that_still_writes_a_release_adds_nothing_to_its_folder(kit, files):
+    """Its successor writes the same release, while one of the tasks of the first goes on."""
+    successor = Storage(kit.spark, kit.output)
+    begun, goes_on = (Path(kit.output).parent / name for name in ("begun", "goes-on"))
+
+    def slow(batches):
+        for batch in batches:
+            yield batch
+            if batch.column("id")[0].as_py():
+                begun.touch()
+                while not goes_on.exists():
+                    time.sleep(0.02)
+
+    def write(files, frame):
+        rows = TableRows(
+            topic="bank.t",
+            table="t",
+            spark=kit.spark,
+            schema=lambda: frame.schema,
+            frame=lambda: frame,
+            sources={"t": 2},
+        )
+        ParquetFolders(files, folder="parquet").append(rows, commit=Commit("q", "parquet", 0, 5))
+
+    numbers = kit.spark.range(0, 2, 1, 2)
+    with ThreadPoolExecutor(1) as pool:
+        replaced = pool.submit(write, files, numbers.mapInArrow(slow, "id long"))
+        sink = Path(kit.output, "parquet")
+        try:
+            wait_until(lambda: begun.exists() and any(sink.rglob("task_*")))
+            successor.take()
+            write(successor, numbers)
+            assert sorted(read(sink / "t/000000000000")) == [0, 1]
+        finally:
+            goes_on.touch()
+        with pytest.raises(WriterReplaced):
+            replaced.result()
+    assert sorted(read(sink / "t/000000000000")) == [0, 1]
+    assert (sink / "t/000000000000/_SUCCESS").exists()
+    assert any(sink.glob("_unfinished/*"))
+    successor.write_json("parquet/_begun.json", {"query_id": "query-1", "release": 0})
+    parquet(kit, successor)
+    assert not any(sink.glob("_unfinished/*"))
+
+
+def wait_until(condition):
+    give_up_at = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+
+
+def read(folder):
+    return [row["id"] for path in folder.glob("*.parquet") for row in read_table(path).to_pylist()]
 
 
 def test_the_writer_looks_at_its_size_at_each_large_transaction(kit, files, topic):

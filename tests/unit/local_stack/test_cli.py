@@ -114,6 +114,13 @@ def test_output_is_found_once_the_first_start_is_complete_and_one_has_it_at_a_ti
         assert UpFolder(tmp_path).output == tmp_path / "up" / "output"
 
 
+def test_an_error_of_the_same_kind_while_the_folder_is_held_keeps_its_cause(tmp_path: Path):
+    """A pipe that does not block raises it when its reader is slow."""
+    full = "write could not complete without blocking"
+    with pytest.raises(BlockingIOError, match=full), UpFolder(tmp_path).owned(fresh=False):
+        raise BlockingIOError(11, full)
+
+
 class Stack:
     bootstrap_servers = spanner_address = control_address = "here:1"
     registry_url = "http://here:1"
@@ -339,6 +346,13 @@ def test_a_missing_table_is_one_clear_error(output: Path):
         mirror_rows(output, "nobody")
     with pytest.raises(ConfigError, match="none yet"):
         mirror_rows(output / "deeper", "nobody")
+
+
+def test_a_table_whose_rows_are_not_in_its_files_alone_is_one_clear_error(output: Path):
+    path = output / "mirror" / "parted"
+    write_deltalake(path, pa.table({"k": [1], "p": ["x"]}), partition_by=["p"])
+    with pytest.raises(ConfigError, match="partition columns"):
+        mirror_rows(output, "parted")
 
 
 def test_a_row_is_waited_for_by_key_and_a_long_wait_is_said_once(output: Path):

@@ -44,6 +44,9 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
 delta-rs shows other paths in a different form than the log: a file would be added and none removed.
 """
 
+_COMMITS_READ_FIRST = 16
+_COMMITS_READ_FACTOR = 8
+
 _NOWHERE = (-1,)
 """The place of a file without bounds, before all other files: it is not rewritten."""
 
@@ -147,12 +150,24 @@ class DirectFiles(DirectTable):
 
     def same_since(self) -> int:
         """Return the first version with the rows of the loaded one: only rewrites followed it."""
-        version = self.version
-        for commit in self._table.history():
-            if commit.get("version") != version or commit.get("userMetadata") != COMPACTION:
+        limit = _COMMITS_READ_FIRST
+        while (rewrites := self._rewrites_among(limit)) == limit:
+            limit *= _COMMITS_READ_FACTOR
+        return self.version - rewrites
+
+    def _rewrites_among(self, limit: int) -> int:
+        """Return how many of the newest commits are rewrites, up to another commit or the limit.
+
+        A whole log may have a commit for each release of a month, and delta-rs reads every file.
+        """
+        rewrites, version = 0, self.version
+        for commit in self._table.history(limit):
+            if commit.get("version") != version - rewrites:
                 break
-            version -= 1
-        return version
+            if commit.get("userMetadata") != COMPACTION:
+                break
+            rewrites += 1
+        return rewrites
 
     def vacuum(self, *, retention_hours: int) -> int:
         """Delete files that no version of these last hours needs; return how many."""

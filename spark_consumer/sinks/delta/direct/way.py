@@ -63,8 +63,8 @@ def find_direct_way(
     else:
         try:
             return DirectWay(find_place(output, access), rows_max=rows_max, bytes_max=bytes_max)
-        except OnlySpark as import_error:
-            reason = str(import_error)
+        except OnlySpark as only_spark:
+            reason = str(only_spark)
     _log.info("small releases are written by Spark", reason=reason)
     return None
 
@@ -79,7 +79,8 @@ class DirectWay:
         self.rows_max = rows_max
         self._bytes_max = bytes_max
         self._place = place
-        self._known_files: set[str] = set()
+        self._known_files: dict[str, frozenset[str]] = {}
+        """By mirror, the files of its last version that were found without long timestamps."""
         self._refused: set[tuple[str, str]] = set()
 
     def create(
@@ -174,7 +175,7 @@ class DirectWay:
         if sum(size for _, size in files) > _MIRROR_BYTES_MAX:
             self._refuse(path, f"the table is larger than {_MIRROR_BYTES_MAX} bytes")
             return None
-        if "timestamp" in schema.simpleString() and self._has_long_timestamps(table, files):
+        if "timestamp" in schema.simpleString() and self._has_long_timestamps(path, table, files):
             self._refuse(path, "the table has timestamps of 96 bits")
             return None
         return table
@@ -187,11 +188,15 @@ class DirectWay:
         place = self._place
         return DirectTable(f"{place.address}/{path}", version=version, options=place.options())
 
-    def _has_long_timestamps(self, table: DirectTable, files: Sequence[tuple[str, int]]) -> bool:
-        new = [file for file, _ in files if file not in self._known_files]
+    def _has_long_timestamps(
+        self, path: str, table: DirectTable, files: Sequence[tuple[str, int]]
+    ) -> bool:
+        names = frozenset(file for file, _ in files)
+        new = names - self._known_files.get(path, frozenset())
         if any(table.has_long_timestamps(file) for file in new):
             return True
-        self._known_files.update(new)
+        # Without the files that the mirror had before: each small release replaces one.
+        self._known_files[path] = names
         return False
 
     def _refuse(self, path: str, reason: str) -> None:

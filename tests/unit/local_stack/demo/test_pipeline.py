@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -423,6 +424,30 @@ def test_a_victim_is_not_killed_before_it_has_gone_through_a_cycle(
     never.start()
     with pytest.raises(PartFailedError, match="finished no cycle"):
         killer(1, ("fence",)).kill_and_restart(never)
+
+
+def test_a_kill_that_waits_for_its_victim_ends_with_the_run(
+    victim: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """The first failure, or Ctrl-C, ends the run: not minutes later, and without another kill."""
+    monkeypatch.setattr(conductor_module, "_CYCLE_DEADLINE_S", 20.0)
+    monkeypatch.setattr(Killer, "aim", lambda _: "a step that never comes")
+    pid = victim.process.pid
+
+    def interrupt() -> None:
+        if time.monotonic() > began + 0.5:
+            raise KeyboardInterrupt
+
+    for steps in (("fence", "a step that never comes"), ("fence",)):
+        monkeypatch.setattr(conductor_module, "WORKER_STEPS", steps)
+        conducted = Conducted()
+        conducted.pipeline.workers = [victim]
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            conducted.conduct([Disturbance(0.1, "kill-worker")], interrupt)
+        assert time.monotonic() - began < 10
+        assert (conducted.conductor.count, victim.process.pid) == (0, pid)
+        assert victim.process.is_running
 
 
 def test_every_step_is_aimed_at_before_any_again():

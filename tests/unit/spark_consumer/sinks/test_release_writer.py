@@ -419,6 +419,9 @@ def test_bytes_that_do_not_fit_their_schema_are_named(topic):
     headless = good | {"value": b"\x01abc"}
     with pytest.raises(SchemaError, match=r"does not begin with a schema id.*offset=1"):
         decoded(topic, headless)
+    # As Spark's check does, the key comes first.
+    with pytest.raises(SchemaError, match="a key does not begin with a schema id"):
+        decoded(topic, headless | {"key": b"\x01abc"})
     # The rows that are refused are found, and no other.
     faulty = [headless | {"offset": 2}, good | {"offset": 3, "origin": None}]
     undecodable = find_undecodable([good, *faulty, good | {"value": None}], topic.topic_schemas())

@@ -239,6 +239,16 @@ def test_records_of_a_thousand_releases_are_kept():
     assert output.names("_f") == [f"{3 * KEPT:012d}.json", "notes.json"]
 
 
+def test_records_do_not_stay_where_a_later_release_has_no_changes():
+    output = MemoryOutput()
+    records_of(output).begin(1, **SETTINGS)
+    records = records_of(output)
+    for number in (2, 3, KEPT + 5):  # releases KEPT + 1 to KEPT + 3 have no changes
+        records.begin(number, **SETTINGS)
+        records.finish(number)
+    assert output.names("_f") == [f"{KEPT + 5:012d}.json"]
+
+
 # ---------------------------------------------------------------- the ends of files
 CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60)), max_size=60)
 

@@ -169,6 +169,7 @@ def test_a_topic_that_readers_of_streams_would_read_is_refused():
         ("{prefix}-{table}", "bank-all"),
         ("{prefix}.{table}-releases", "bank.all"),
         *((default, topic) for topic in ("bank-progress", "bank-dead-letter", "all-progress")),
+        (default, "bank-backfill-requests"),
     ):
         process = MemoryStage().process()
         process.topic, process.releases_topic = topic, f"{topic}-releases"

@@ -368,6 +368,31 @@ def test_vacuum_deletes_what_no_version_of_its_hours_needs(path):
     assert places(path) == WHOLE
 
 
+def test_few_commits_are_read_to_find_the_first_version_with_the_same_rows(path, monkeypatch):
+    """A table's log may have as many commits as the stream had releases in a month."""
+    sizes = []
+    history = DeltaTable.history
+
+    def read(self, limit=None):
+        commits = history(self, limit)
+        sizes.append(len(commits))
+        return commits
+
+    monkeypatch.setattr(DeltaTable, "history", read)
+    for release in range(5, 40):
+        append(path, release)
+    assert DirectFiles(path).same_since() == 40
+    for first in range(9):
+        rewrite(path, first=first, end=first + 2)
+    table = DirectFiles(path)
+    assert table.load_version_at(datetime.now(UTC)) == 49
+    assert table.same_since() == 40
+    assert max(sizes) < 20
+    for first in range(9, 20):
+        rewrite(path, first=first, end=first + 2)
+    assert DirectFiles(path).same_since() == 40
+
+
 # ---------------------------------------------------------------- rows of several files
 def test_types_become_those_of_parquet_and_partitions_are_left_out():
     row = pyarrow.struct([("t", TEXT), ("l", pyarrow.large_list(UTC_US))])
