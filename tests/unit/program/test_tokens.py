@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
@@ -110,6 +111,77 @@ def test_no_thread_waits_for_the_next_token_while_one_is_valid(source):
     assert KafkaTokens(tokens)("")[0] == f"{SECRET}-2"
     renewing.join()
     assert tokens.token().value == f"{SECRET}-2"
+
+
+def asking(tokens, fetch):
+    """Start a thread that asks the source, which is now `fetch`; return it once it does so."""
+    asked = threading.Event()
+
+    def asked_for():
+        asked.set()
+        return fetch()
+
+    tokens._fetch = asked_for
+    thread = threading.Thread(target=lambda: suppressed(tokens))
+    thread.start()
+    asked.wait()
+    return thread
+
+
+def suppressed(tokens):
+    with suppress(TidegateError):
+        tokens.token()
+
+
+def test_a_token_that_expires_while_a_client_waits_is_not_returned(source):
+    tokens, answered, times = source.tokens(), threading.Event(), [1_012.0]
+    tokens._now_s = lambda: times.pop(0) if len(times) > 1 else times[0]
+    tokens._token = Token(SECRET, 1_020.0)
+
+    def fetch():
+        answered.wait()
+        return Token(f"{SECRET}-2", 1_050.0)
+
+    thread = asking(tokens, fetch)
+    times.append(1_030.0)
+    threading.Timer(0.1, answered.set).start()
+    assert tokens.token(newer_within_s=0.01).value == f"{SECRET}-2"
+    thread.join()
+
+
+def test_clients_that_wait_for_one_call_do_not_each_make_one_of_their_own(source):
+    """Each would wait for those of all before it, as long as the source may take for each."""
+    tokens, answered, raised = source.tokens(), threading.Event(), []
+    arrived, lock = threading.Semaphore(0), tokens._lock
+
+    def acquire(**how):
+        arrived.release()
+        return lock.acquire(**how)
+
+    def fetch():
+        source.calls += 1
+        answered.wait()
+        raise UnreachableError("down")
+
+    def waiting():
+        with pytest.raises(UnreachableError, match="down") as caught:
+            tokens.token()
+        raised.append(caught.value)
+
+    first = asking(tokens, fetch)
+    tokens._lock = SimpleNamespace(acquire=acquire, release=lock.release)
+    waiters = [threading.Thread(target=waiting) for _ in range(5)]
+    for thread in waiters:
+        thread.start()
+    for _ in waiters:
+        arrived.acquire()
+    answered.set()
+    for thread in (first, *waiters):
+        thread.join()
+    assert (source.calls, len(set(map(id, raised)))) == (1, 5)
+    # The next use calls again.
+    suppressed(tokens)
+    assert source.calls == 2
 
 
 def test_a_token_that_is_rejected_is_not_used_again(source):
