@@ -379,7 +379,7 @@ def _token(answer: object, login: str, setting: str) -> Token:
     match rest:
         case [datetime(tzinfo=zone) as expires_at, *more] if zone is not None:
             expires_at_s = expires_at.timestamp()
-        case [int() | float() as seconds, *more]:
+        case [int() | float() as seconds, *more] if math.isfinite(seconds):
             expires_at_s = float(seconds)
         case _:
             raise ConfigError(f"{setting}: {login} returned no time of expiry", hint=_RETURNS)

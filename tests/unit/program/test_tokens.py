@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import sys
 import threading
 from contextlib import suppress
@@ -269,6 +270,9 @@ def test_a_function_returns_a_token_and_its_time_of_expiry(function, answer, tok
         ((f"{SECRET}\n", 2e9), ConfigError, "returned no token"),
         ((SECRET,), ConfigError, "no time of expiry"),
         ((SECRET, "tomorrow"), ConfigError, "no time of expiry"),
+        # librdkafka takes neither; NaN is never over, and infinity is never renewed.
+        ((SECRET, math.inf), ConfigError, "no time of expiry"),
+        ((SECRET, math.nan), ConfigError, "no time of expiry"),
         ((SECRET, datetime(2033, 5, 18)), ConfigError, "no time of expiry"),  # noqa: DTZ001 - its fault
         (OSError(SECRET), UnreachableError, "own_tokens:fetch raised OSError"),
         (SystemExit(SECRET), UnreachableError, "own_tokens:fetch raised SystemExit"),
