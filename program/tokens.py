@@ -73,28 +73,24 @@ class FreshTokens:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._token: Token | None = None
-        self._failed: TidegateError | None = None
-        """The newest failure without a valid token."""
         self._renew_at_s = float("-inf")
+        self._failures = 0
+        self._last_failure: TidegateError | None = None
 
     def token(self, *, newer_within_s: float = 0.0) -> Token:
         """Return a valid token; may call the source, and then blocks until the call has ended.
 
         While another thread asks for the next token, the current one is returned after
-        `newer_within_s`; without a valid one this thread waits for that call, and shares its
-        failure.  Raises UnreachableError if there is no token, and ConfigError for a source that
-        cannot work.
+        `newer_within_s`; without a valid one, the other thread's failure is raised here too.
+        Raises UnreachableError if there is no token, and ConfigError for a source that cannot work.
         """
-        token, failed_before = self._token, self._failed
-        if token is None or self._now_s() >= token.expires_at_s:
+        failures = self._failures
+        if self._valid() is None or not self._lock.acquire(timeout=newer_within_s):
+            if (token := self._valid()) is not None:
+                return token
             self._lock.acquire()
-        elif not self._lock.acquire(timeout=newer_within_s):
-            return token
         try:
-            failed = self._failed
-            if failed is not None and failed is not failed_before and not self._is_valid():
-                raise copy(failed) from failed
-            return self._current()
+            return self._current(failures)
         finally:
             self._lock.release()
 
@@ -104,19 +100,28 @@ class FreshTokens:
             self._renew_at_s = float("-inf")
             self._token = None
 
-    def _is_valid(self) -> bool:
-        return self._token is not None and self._now_s() < self._token.expires_at_s
+    def _valid(self) -> Token | None:
+        """Return the current token unless it has expired."""
+        token = self._token
+        return None if token is None or self._now_s() >= token.expires_at_s else token
 
-    def _current(self) -> Token:
-        """Return the current token or a new one; the caller holds the lock."""
+    def _current(self, failures: int) -> Token:
+        """Return the current token or a new one; the caller holds the lock.
+
+        `failures` is their number before the caller waited for the lock.
+        """
         if self._token is not None and self._now_s() < self._renew_at_s:
             return self._token
+        if self._last_failure is not None and failures != self._failures:
+            # Else each of the callers that waited would wait for a call of its own, in turn.
+            raise copy(self._last_failure)
         try:
             fresh = self._fetched()
         except TidegateError as error:
             now_s = self._now_s()
             if self._token is None or now_s >= self._token.expires_at_s:
-                self._failed = error
+                # Without its traceback, which would keep alive what the callers hold.
+                self._failures, self._last_failure = self._failures + 1, copy(error)
                 raise
             self._renew_at_s = min(now_s + _PAUSE_S, self._token.expires_at_s)
             valid_for_s = round(self._token.expires_at_s - now_s)
@@ -377,7 +382,7 @@ def _token(answer: object, login: str, setting: str) -> Token:
     match rest:
         case [datetime(tzinfo=zone) as expires_at, *more] if zone is not None:
             expires_at_s = expires_at.timestamp()
-        case [int() | float() as seconds, *more]:
+        case [int() | float() as seconds, *more] if math.isfinite(seconds):
             expires_at_s = float(seconds)
         case _:
             raise ConfigError(f"{setting}: {login} returned no time of expiry", hint=_RETURNS)
