@@ -36,6 +36,8 @@ from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX, split
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
+_VOID_ALLOWED = 64
+
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatLimits:
@@ -94,7 +96,11 @@ class HeartbeatWriter:
         self.undescribed: set[str] = set()
         """Tokens whose state differs from the chain's, or that the chain lacks; read only."""
         self._by_watermark: list[tuple[int, str]] = []
-        """A heap; an entry is valid while it is the token's published watermark."""
+        """A heap; an entry is valid while it is the token's published watermark.
+
+        Void entries are dropped when they come to the top, or once they are more than half of it:
+        below a stream partition that does not move they would never come to the top.
+        """
 
     def restore(self, chain: SlotChain, version: int) -> None:
         """Continue a chain of a version; a slot never returns to an earlier version."""
@@ -262,6 +268,9 @@ class HeartbeatWriter:
             else:
                 self._described.discard(token)
                 self.undescribed.discard(token)
+        if len(self._by_watermark) > 2 * len(tokens) + _VOID_ALLOWED:
+            self._by_watermark = [(p.published.watermark_us, t) for t, p in tokens.items()]
+            heapq.heapify(self._by_watermark)
 
     def check_invariants(self, tokens: Mapping[str, StreamPartition]) -> None:
         """Raise InvariantViolation unless the bookkeeping agrees with the tokens."""
