@@ -86,7 +86,8 @@ class SlotEnds:
             answers, self._answers = self._answers, {}
             try:
                 return {
-                    place.partition: answer.result().offset for place, answer in answers.items()
+                    place.partition: listed_offset(answer.result())
+                    for place, answer in answers.items()
                 }
             except KafkaException as error:
                 _log.debug("ends of slots not described", reason=str(error))
