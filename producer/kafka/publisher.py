@@ -440,11 +440,14 @@ class KafkaPublisher:
         return None
 
     def _denied(self, topics: Iterable[str]) -> list[str]:
-        return denied_topics(
-            topics,
-            bootstrap_servers=self._config["bootstrap.servers"],
-            options=self._options,
-        )
+        """Return the topics without the right to write; none if that cannot be looked up."""
+        with suppress(TidegateError):
+            return denied_topics(
+                topics,
+                bootstrap_servers=self._config["bootstrap.servers"],
+                options=self._options,
+            )
+        return []
 
     def _size_options(self) -> dict[str, int]:
         """Return the client's limits: per message the topics' largest, per batch their smallest.
