@@ -154,7 +154,7 @@ class HeartbeatWriter:
             tokens[token].snapshot(publications.get(token), version=self.version)
             for token in stated
         )
-        slowest, is_open = self._slowest(tokens, publications), len(tokens) - len(finished)
+        slowest, open_tokens = self._slowest(tokens, publications), len(tokens) - len(finished)
         if is_whole:
             body: SlotProgress | SlotChanges = SlotProgress(
                 self._slot, after.revision, after.minute, after.includes,
@@ -170,7 +170,7 @@ class HeartbeatWriter:
                 includes=after.includes,
                 vector=_offsets(dict(after.vector.items() - before.vector.items())),
                 slowest=slowest,
-                open=is_open,
+                open=open_tokens,
                 added=added,
                 moved=tuple(tokens[token].move(publications[token]) for token in sorted(moved)),
                 removed=tuple(sorted(tokens[name].number for name in finished & self._described)),
@@ -179,7 +179,7 @@ class HeartbeatWriter:
         if self.version > 1 and after.minute != before.minute:
             watermark = SlotWatermark(
                 self._slot, after.revision, after.minute, after.includes,
-                _offsets({**before.vector, **after.vector}), slowest, is_open,
+                _offsets({**before.vector, **after.vector}), slowest, open_tokens,
             )  # fmt: skip
         expired = self._expired(before.minute, after.minute) if watermark is not None else ()
         return Heartbeat(body, watermark, expired, stated, after, self.version)

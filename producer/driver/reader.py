@@ -102,7 +102,7 @@ class PartitionReader:
             self._report(QueryEnded(self._token, self._query_id))
         except TidegateError as error:
             self._report(QueryFailed(self._token, self._query_id, without_frames(error)))
-        except Exception as error:  # noqa: BLE001 - a thread that ends silently stalls its token
+        except Exception as error:  # noqa: BLE001 - a task that ends silently stalls its token
             bug = InvariantViolation("unexpected error in a reader", cause=repr(error))
             bug.__cause__ = error
             self._report(QueryFailed(self._token, self._query_id, bug))

@@ -108,7 +108,6 @@ class KafkaPublisher:
         }
         # After its time-out the broker has ended the transaction.  A redrive may hold so many
         # changes that half a minute is not enough.
-        # hold so many that half a minute is not enough.
         timeout_s = transaction_timeout_ms / 1_000
         self._patience_s = timeout_s if redrives else min(_CALL_TIMEOUT_S, timeout_s)
         self._progress_topic = progress_topic

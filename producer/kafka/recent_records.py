@@ -1,6 +1,7 @@
-"""The committed records of a topic since a time, up to the end that it has at the first look.
+"""The committed records of a topic since a time, up to its end.
 
-No group is joined and nothing is committed.  A limit of seconds and one of records end it early.
+Records that are written meanwhile may be among them.  No group is joined and nothing is committed.
+A limit of seconds and one of records end it early.
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class SlotRecovery:
-    """Looks up offsets of the slots of one progress topic; both calls raise UnreachableError."""
+    """Looks up offsets of the slots of one progress topic.
+
+    Both calls raise UnreachableError, and ConfigError if an ACL is missing.
+    """
 
     def __init__(self, admin: RetryingAdmin, committed: CommittedOffsets, *, topic: str) -> None:
         """Start with the reader of the group's committed offsets."""
