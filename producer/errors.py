@@ -36,9 +36,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
-from tidegate.schemas.errors import ConfigError, ExitCode, ProducerError
+from tidegate.schemas.errors import (
+    ConfigError,
+    ExitCode,
+    InvariantViolation,
+    ProducerError,
+    TidegateError,
+)
 
 _KEY_SHOWN_MAX = 100
+
+
+def without_frames(error: TidegateError) -> TidegateError:
+    """Return the error without its traceback and those of its causes, so that it can be kept.
+
+    The frames hold the response that was read when the error was raised, and its records: memory
+    that the byte budget counts as free.  A bug keeps them, because it stops the worker.
+    """
+    link: BaseException | None = None if isinstance(error, InvariantViolation) else error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
 
 
 class QueryError(ProducerError):

@@ -202,7 +202,10 @@ class ReportStopped:
 
 @dataclass(frozen=True, slots=True)
 class ReportWaiting:
-    """Report how many stream partitions are not being read; all 0: none any longer."""
+    """Report how many stream partitions wait for a query, and how many are read (`running`).
+
+    None waits any longer if the other three numbers are 0.
+    """
 
     queued: int
     paused: int

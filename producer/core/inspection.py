@@ -93,6 +93,11 @@ def _brief(entry: Entry) -> tuple[str | None, tuple[int, ...], object]:
         case on.RecordsRead():
             shown = (name, f"query {entry.query_id}", f"{len(entry.items)} items")
             return entry.token, (), (*shown, f"{entry.size_bytes} bytes")
+        case on.RedriveRead():
+            return None, (), (name, f"{len(entry.records)} records")
+        case do.StartQuery():
+            begin = f"query {entry.query_id}", f"from {entry.start_ns}", f"to {entry.end_ns}"
+            return entry.token, (), (name, *begin, f"{len(entry.resumption)} files")
         case do.PublishRecords():
             return entry.token, (entry.slot,), (name, f"{len(entry.records)} records")
         case on.ProgressRead():

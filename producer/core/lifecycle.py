@@ -11,7 +11,7 @@ A stream partition, from its first announcement to its committed completion mark
                    └◄──────────────────► ┘ └─────► STOPPED
 
 QUEUED and RUNNING ─► PAUSED ─► QUEUED.  RUNNING ─► HELD ─► QUEUED.  QUEUED, PAUSED and HELD ─►
-SCHEDULED when the slot is released.
+SCHEDULED when the slot is released, or an operator pauses the stream.
 
 A pair that is not in its table cannot happen: it is an InvariantViolation.
 """
@@ -97,7 +97,7 @@ class PartitionChange(Enum):
     HELD = "it returned something later than keys that moved in, whose sources are behind"
     SOURCES_PUBLISHED = "the stream partitions that the keys came from are published so far"
     QUERY_STOPPED = "its query was stopped, failed, or ended without proof"
-    WITHDRAWN = "its slot is released"
+    WITHDRAWN = "its slot is released, or the stream is paused"
     REFUSED = "an error that a repetition would meet again"
     END_PROVED = "its children, or what lies past the stream's end, were read"
     MARKER_COMMITTED = "its completion marker was committed"

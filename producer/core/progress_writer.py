@@ -36,6 +36,8 @@ from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX, split
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
+_VOID_ALLOWED = 64
+
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatLimits:
@@ -94,7 +96,11 @@ class HeartbeatWriter:
         self.undescribed: set[str] = set()
         """Tokens whose state differs from the chain's, or that the chain lacks; read only."""
         self._by_watermark: list[tuple[int, str]] = []
-        """A heap; an entry is valid while it is the token's published watermark."""
+        """A heap; an entry is valid while it is the token's published watermark.
+
+        Void entries are dropped when they come to the top, or once they are more than half of it:
+        below a stream partition that does not move they would never come to the top.
+        """
 
     def restore(self, chain: SlotChain, version: int) -> None:
         """Continue a chain of a version; a slot never returns to an earlier version."""
@@ -148,7 +154,7 @@ class HeartbeatWriter:
             tokens[token].snapshot(publications.get(token), version=self.version)
             for token in stated
         )
-        slowest, is_open = self._slowest(tokens, publications), len(tokens) - len(finished)
+        slowest, open_tokens = self._slowest(tokens, publications), len(tokens) - len(finished)
         if is_whole:
             body: SlotProgress | SlotChanges = SlotProgress(
                 self._slot, after.revision, after.minute, after.includes,
@@ -164,7 +170,7 @@ class HeartbeatWriter:
                 includes=after.includes,
                 vector=_offsets(dict(after.vector.items() - before.vector.items())),
                 slowest=slowest,
-                open=is_open,
+                open=open_tokens,
                 added=added,
                 moved=tuple(tokens[token].move(publications[token]) for token in sorted(moved)),
                 removed=tuple(sorted(tokens[name].number for name in finished & self._described)),
@@ -173,7 +179,7 @@ class HeartbeatWriter:
         if self.version > 1 and after.minute != before.minute:
             watermark = SlotWatermark(
                 self._slot, after.revision, after.minute, after.includes,
-                _offsets({**before.vector, **after.vector}), slowest, is_open,
+                _offsets({**before.vector, **after.vector}), slowest, open_tokens,
             )  # fmt: skip
         expired = self._expired(before.minute, after.minute) if watermark is not None else ()
         return Heartbeat(body, watermark, expired, stated, after, self.version)
@@ -262,6 +268,9 @@ class HeartbeatWriter:
             else:
                 self._described.discard(token)
                 self.undescribed.discard(token)
+        if len(self._by_watermark) > 2 * len(tokens) + _VOID_ALLOWED:
+            self._by_watermark = [(p.published.watermark_us, t) for t, p in tokens.items()]
+            heapq.heapify(self._by_watermark)
 
     def check_invariants(self, tokens: Mapping[str, StreamPartition]) -> None:
         """Raise InvariantViolation unless the bookkeeping agrees with the tokens."""

@@ -31,6 +31,7 @@ from tidegate.producer.errors import (
     TokenRefused,
     TooManyParkedKeys,
     TopicRefused,
+    without_frames,
 )
 from tidegate.schemas.errors import InvariantViolation, SchemaError, TidegateError
 from tidegate.schemas.instants import NS_PER_US
@@ -267,7 +268,7 @@ class Queries:
             effects += self._await_sources(event.token, partition.take_waits())
         except TidegateError as error:
             effects.append(do.StopQuery(event.token, event.query_id))
-            effects += self.fail(partition, error, now_us)
+            effects += self.fail(partition, without_frames(error), now_us)
         if partition.pending_bytes and not partition.has_news:
             # Only repeats: no commit would release their bytes, and readers would wait forever.
             effects.append(do.ReleaseBudget(((event.token, partition.drop_bytes()),)))

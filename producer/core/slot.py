@@ -60,7 +60,7 @@ class _Recovery:
     committed_offset: int | None
     chains: dict[str, SlotChain] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
-    """The version of the newest record in each chain."""
+    """The version of the snapshot that begins each chain."""
     broken: dict[str, SchemaError] = field(default_factory=dict)
     """The error of the first changes that did not continue a chain."""
     announced: list[tuple[int, str, PartitionAnnounced]] = field(default_factory=list)

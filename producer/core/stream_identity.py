@@ -28,8 +28,8 @@ class StreamIdentity:
     progress_topic_id: str
     topics: tuple[DataTopic, ...]
     filters: tuple[str, ...] = ()
-    """The options that leave changes out: of the change stream, which are not compared, because it
-    may be altered, and of the producer; and the template of data topics' names."""
+    """The options that leave changes out, and the settings of the output, such as the template of
+    data topics' names.  Options of the change stream are not compared: it may be altered."""
     timestamps: TimestampForm = TimestampForm.MICROS
 
     def started(

@@ -19,7 +19,7 @@ from tidegate.producer.ports import Signal, Tasks
 from tidegate.schemas.errors import invariant
 
 _SHARES_MAX = 64
-"""How many stream partitions over their share may be passed over at a time."""
+"""A share is never less than this part of the budget, so no more can be over theirs at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,9 +51,9 @@ class BudgetLine:
 
     First come, first served, with one exception: a reader is passed over while its stream partition
     has delivered more than its share and a reader of another one waits that has not.  The share is
-    an equal part for each stream partition that holds bytes or waits for them, so one that always
-    has more does not hold nearly all of the budget while the others wait for commits.  If no other
-    waits it may hold all of it.
+    an equal part for each stream partition that holds bytes or waits for them, but at least 1/64 of
+    the budget.  So one that always has more does not hold nearly all of the budget while the others
+    wait for commits.  If no other waits it may hold all of it.
 
     A request that is passed over keeps its place, and a commit releases what its stream partition
     delivered: so it is first again after its own bytes were committed, however many others ask.

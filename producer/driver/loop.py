@@ -38,6 +38,8 @@ _IDLE_S = 0.02
 _GATHER_S = 0.003
 """Pause between the first output that ends a wait and the removal of all outputs: one wake-up of
 this thread and one round for each message cost a fifth of all CPU time where messages are small."""
+_QUIET_US = 60 * US_PER_SECOND
+"""How long after an interruption of reading the same one counts as a new one."""
 _OUTPUTS_MAX = 10_000
 _JOINED_MAX = 100
 """Most outputs that are joined: the loop polls the group between batches of outputs."""
@@ -175,8 +177,8 @@ class FleetWorker:
         self._requested: on.DrainRequested | None = None
         self._absent_in_search = 0
         """The last search whose end was reported without a result."""
-        self._interruptions: dict[str, on.ReadInterrupted] = {}
-        """By resource: the last logged interruption, until reading recovers."""
+        self._interruptions: dict[str, tuple[on.ReadInterrupted, int]] = {}
+        """By resource: the last interruption and its time, until reading recovers."""
 
     def attach(self, membership: Membership) -> None:
         """Set the worker's group membership, whose listener is this object."""
@@ -196,8 +198,8 @@ class FleetWorker:
 
     def run(self) -> None:
         """Work until drained or stopped; raises the error that stopped it."""
-        self.start()
         try:
+            self.start()
             while self.step():
                 pass
         finally:
@@ -259,13 +261,18 @@ class FleetWorker:
             self._release_budget([(output.token, output.size_bytes)])
 
     def _note_interruption(self, event: on.Event) -> None:
-        """Log an interruption of reading a resource, once while it stays the same."""
+        """Log an interruption of reading a resource, once while it stays the same.
+
+        A minute without one counts as recovery: often only positions are read, not records.
+        """
         if isinstance(event, on.ProgressRead):
             self._interruptions.clear()
         elif isinstance(event, on.ReadInterrupted):
-            if self._interruptions.get(event.resource) == event:
+            now_us = self._clock.monotonic_us()
+            former, at_us = self._interruptions.get(event.resource, (None, now_us))
+            self._interruptions[event.resource] = event, now_us
+            if former == event and now_us - at_us < _QUIET_US:
                 return
-            self._interruptions[event.resource] = event
             _log.warning("reading interrupted", resource=event.resource, reason=event.reason)
 
     def _look_for_stream_start(self) -> None:

@@ -24,6 +24,7 @@ from tidegate.producer.core.events import (
 )
 from tidegate.producer.core.position import Item
 from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.errors import without_frames
 from tidegate.producer.messages import MOD_DELETE, PublishableRecord
 from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery, Tasks
 from tidegate.producer.records import (
@@ -100,8 +101,8 @@ class PartitionReader:
                 await self._read(response)
             self._report(QueryEnded(self._token, self._query_id))
         except TidegateError as error:
-            self._report(QueryFailed(self._token, self._query_id, error))
-        except Exception as error:  # noqa: BLE001 - a thread that ends silently stalls its token
+            self._report(QueryFailed(self._token, self._query_id, without_frames(error)))
+        except Exception as error:  # noqa: BLE001 - a task that ends silently stalls its token
             bug = InvariantViolation("unexpected error in a reader", cause=repr(error))
             bug.__cause__ = error
             self._report(QueryFailed(self._token, self._query_id, bug))

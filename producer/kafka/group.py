@@ -64,7 +64,8 @@ _UNUSED_OFFSET = 0
 class NameClaim:
     """One process's claim to a worker's name; `process` is unique to the process.
 
-    The offset belongs to topic partition 0 of `topic`, which must exist.
+    A claim is the metadata of an offset that a group of that name commits for topic partition 0 of
+    `topic`, which must exist.  The offset itself means nothing.
     """
 
     def __init__(self, claims: CommittedOffsets, *, topic: str, process: str) -> None:

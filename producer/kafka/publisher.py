@@ -108,7 +108,6 @@ class KafkaPublisher:
         }
         # After its time-out the broker has ended the transaction.  A redrive may hold so many
         # changes that half a minute is not enough.
-        # hold so many that half a minute is not enough.
         timeout_s = transaction_timeout_ms / 1_000
         self._patience_s = timeout_s if redrives else min(_CALL_TIMEOUT_S, timeout_s)
         self._progress_topic = progress_topic
@@ -440,11 +439,14 @@ class KafkaPublisher:
         return None
 
     def _denied(self, topics: Iterable[str]) -> list[str]:
-        return denied_topics(
-            topics,
-            bootstrap_servers=self._config["bootstrap.servers"],
-            options=self._options,
-        )
+        """Return the topics without the right to write; none if that cannot be looked up."""
+        with suppress(TidegateError):
+            return denied_topics(
+                topics,
+                bootstrap_servers=self._config["bootstrap.servers"],
+                options=self._options,
+            )
+        return []
 
     def _size_options(self) -> dict[str, int]:
         """Return the client's limits: per message the topics' largest, per batch their smallest.

@@ -1,6 +1,7 @@
-"""The committed records of a topic since a time, up to the end that it has at the first look.
+"""The committed records of a topic since a time, up to its end.
 
-No group is joined and nothing is committed.  A limit of seconds and one of records end it early.
+Records that are written meanwhile may be among them.  No group is joined and nothing is committed.
+A limit of seconds and one of records end it early.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tidegate.program.kafka_clients import make_client
-from tidegate.program.kafka_errors import AT_END, kafka_failure
+from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
 from tidegate.schemas.instants import US_PER_MS
 
 _CALL_S = 10.0
@@ -53,6 +54,7 @@ class RecentRecords:
 
         Raises ConfigError if Kafka denies access, UnreachableError if it does not answer.
         """
+        self._topic = topic
         self.count = 0
         """Records that were read."""
         self.is_cut = False
@@ -75,13 +77,20 @@ class RecentRecords:
         except KafkaException as error:
             self._consumer.close()
             raise kafka_failure(error.args[0], attempt=f"cannot read topic {topic}") from error
+        for place in places:
+            if place.error is not None:
+                self._consumer.close()
+                raise kafka_failure(place.error, attempt=f"cannot read topic {topic}")
         # A topic partition without a record since then has no offset for that time.
         begins = [place for place in places if place.offset >= 0]
         self._open = {place.partition for place in begins}
         self._consumer.assign(begins)
 
     def __iter__(self) -> Iterator[StoredRecord]:
-        """Yield the records, those of each topic partition in its order."""
+        """Yield the records, those of each topic partition in its order.
+
+        Raises ConfigError if Kafka denies access; the client retries after any other error.
+        """
         give_up_at = time.monotonic() + _SECONDS_MAX
         while self._open:
             for message in self._consumer.consume(_BATCH, _POLL_S):
@@ -99,6 +108,8 @@ class RecentRecords:
                     )
                 elif error.code() == AT_END:
                     self._open.discard(message.partition() or 0)
+                elif is_denied(error) and error.code() != GROUP_DENIED:  # it joins no group
+                    raise kafka_failure(error, attempt=f"cannot read topic {self._topic}")
             if self._open and (time.monotonic() > give_up_at or self.count >= _RECORDS_MAX):
                 self.is_cut = True
                 return

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class SlotRecovery:
-    """Looks up offsets of the slots of one progress topic; both calls raise UnreachableError."""
+    """Looks up offsets of the slots of one progress topic.
+
+    Both calls raise UnreachableError, and ConfigError if an ACL is missing.
+    """
 
     def __init__(self, admin: RetryingAdmin, committed: CommittedOffsets, *, topic: str) -> None:
         """Start with the reader of the group's committed offsets."""
@@ -86,7 +89,8 @@ class SlotEnds:
             answers, self._answers = self._answers, {}
             try:
                 return {
-                    place.partition: answer.result().offset for place, answer in answers.items()
+                    place.partition: listed_offset(answer.result())
+                    for place, answer in answers.items()
                 }
             except KafkaException as error:
                 _log.debug("ends of slots not described", reason=str(error))

@@ -402,6 +402,8 @@ class StreamRemoval:
             groups = answer.result()
         except KafkaException as error:
             raise self._failure(error, "cannot list the consumer groups") from error
+        for unlisted in groups.errors or ():  # groups may be missing, and would be left behind
+            raise self._failure(unlisted, "cannot list the consumer groups") from unlisted
         group = self._names.group
         return sorted(
             listing.group_id

@@ -72,7 +72,8 @@ class MemoryChangeStream:
     def replace(self, *parents: str, children: tuple[str, ...], at_ns: int) -> None:
         """End stream partitions and start others in their place: a split, a merge or a move.
 
-        Raises ValueError if a parent has ended, or has returned a record later than `at_ns`.
+        Raises ValueError if a parent has ended, has a record of `at_ns` or later, or has returned a
+        heartbeat later than `at_ns`.
         """
         with self._lock:
             ended = [self._partitions[token] for token in parents]

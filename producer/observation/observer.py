@@ -162,7 +162,7 @@ class Observer:
         lag_us = 0
         if worker.watermark_us is not None:
             lag_us = time.time_ns() // 1_000 - worker.watermark_us
-            self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
+        self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
         headroom_us = self._retention_us - lag_us
         self._metrics.set("retention_headroom_seconds", headroom_us / US_PER_SECOND)
 

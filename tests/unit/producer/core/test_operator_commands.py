@@ -229,14 +229,24 @@ def test_lines_show_time_and_details_and_are_bounded(story, monkeypatch):
     assert seconds(made.about({})) == list(range(100 - module._LINES_SHOWN_MAX, 100))
 
 
-def test_it_keeps_no_records_alive():
+@pytest.mark.parametrize(
+    "entry_of",
+    [
+        lambda held: on.RecordsRead("a", 1, held, 64),
+        on.RedriveRead,
+        lambda held: do.PublishRecords(HOME, "a", held),
+        lambda held: do.StartQuery("a", 1, 5, None, held),
+    ],
+    ids=["read", "put back", "published", "files that are read again"],
+)
+def test_it_keeps_no_records_alive(entry_of):
     class Held(list):
         """A list that can be watched."""
 
     items = Held([PublishableRecord(1, "t", "0", ())])
     watched = weakref.ref(items)
     made = Story(SLOTS)
-    made.add(on.RecordsRead("a", 1, items, 64), now_us=0)
+    made.add(entry_of(items), now_us=0)
     del items
     gc.collect()
     assert watched() is None

@@ -129,6 +129,17 @@ def test_a_chain_ends_when_its_changes_outweigh_the_snapshot():
     assert [kind is SlotProgress for kind in kinds] == [True, *[False] * 4, True, False, False]
 
 
+def test_a_stream_partition_that_stands_still_costs_no_memory_while_others_move():
+    bench = Bench()
+    for token in ("stopped", "a", "b"):
+        bench.announce(token)
+    for _ in range(500):
+        bench.heartbeat("a")
+        bench.heartbeat("b")
+        bench.commit()
+    assert len(bench.writer._by_watermark) < 100
+
+
 def test_a_watermark_is_written_once_a_minute_and_removed_in_time():
     bench = Bench(HeartbeatLimits(history_minutes=3))
     assert bench.commit().watermark.minute == 100

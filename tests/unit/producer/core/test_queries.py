@@ -1,5 +1,7 @@
 """Queries: how one starts and stops, what follows from what it returns, and the index of them."""
 
+import gc
+import weakref
 from collections import Counter
 
 import pytest
@@ -88,6 +90,22 @@ def test_a_record_behind_what_was_read_stops_the_query(queries, partition):
     stop, report = queries.add_records(partition, event, end_ns=None, now_us=0)
     assert stop == do.StopQuery("token", query_id)
     assert report.watermark_us == START_US + 19
+
+
+def test_the_error_of_a_stopped_stream_partition_holds_no_records(queries, partition):
+    class Held(list):
+        """A list that can be watched."""
+
+    items = Held(record(START_US + at) for at in (20, 10))
+    watched = weakref.ref(items)
+    query_id = queries.start(partition).query_id
+    queries.add_records(
+        partition, on.RecordsRead("token", query_id, items, 10), end_ns=None, now_us=0
+    )
+    del items
+    gc.collect()
+    assert isinstance(partition.stopped_by, SourceOrderBroken)
+    assert watched() is None
 
 
 RETRY, STOP_WORKER = Consequence.RETRY, Consequence.STOP_WORKER

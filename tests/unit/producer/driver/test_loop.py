@@ -21,7 +21,7 @@ from tidegate.producer.errors import PositionExpired
 from tidegate.producer.memory.clock import ManualClock
 from tidegate.producer.messages import ParkedChange
 from tidegate.producer.records import HeartbeatRecord
-from tidegate.schemas.errors import InvariantViolation, ProducerError
+from tidegate.schemas.errors import InvariantViolation, ProducerError, UnreachableError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import DataTopic, ProgressRecord
 
@@ -293,6 +293,14 @@ class TestEnding:
         assert finder.closed
         assert publisher.closed
 
+    def test_a_group_that_cannot_be_joined_leaves_no_producer_open(self):
+        slots, publisher = FakeSlots(), FakePublisher()
+        slots.start = mock.Mock(side_effect=UnreachableError("cannot claim the worker's name"))
+        with pytest.raises(UnreachableError):
+            loop(ScriptedCore(), slots=slots, publisher=publisher).run()
+        assert slots.closed
+        assert publisher.closed
+
     def test_a_broken_invariant_ends_it(self):
         with pytest.raises(InvariantViolation):
             loop(ScriptedCore(Ticked=InvariantViolation("a vector went back"))).run()
@@ -318,6 +326,17 @@ def test_interruptions_are_logged_once_for_each_resource_until_reading_goes_on()
             made._note_interruption(event)
     named = [line["resource"] for line in lines if line["event"] == "reading interrupted"]
     assert named == ["slot 0", "all slots", "slot 0"]
+
+
+def test_the_same_interruption_is_logged_again_after_a_quiet_time():
+    """In a fleet that only writes its own progress no record that is read shows the recovery."""
+    clock = ManualClock()
+    made = loop(ScriptedCore(), clock=clock)
+    with capture_logs() as lines:
+        for pause_s in (0, 50, 50, 3_600):
+            clock.sleep(pause_s)
+            made._note_interruption(on.ReadInterrupted("slot 0", "broker down"))
+    assert len([line for line in lines if line["event"] == "reading interrupted"]) == 2
 
 
 def runner(core, *, publisher=None, released=None, seen=None, slots=None):

@@ -1,7 +1,9 @@
 """Readers: what is delivered and when, the bytes that hold them back, and their thread."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from queue import SimpleQueue
 from types import SimpleNamespace
 
@@ -186,6 +188,27 @@ def test_an_error_is_reported_after_the_records_before_it(read, inbox, budget, s
     if kind is SchemaError:
         assert stream.cancelled.wait(WAIT_S)
     assert inbox.empty()
+
+
+@pytest.mark.parametrize(
+    ("records", "then"),
+    [([BEAT], [QueryInterrupted("gone")]), ([data("1", "poison")], [])],
+    ids=["failed", "poison"],
+)
+def test_an_error_that_is_kept_holds_no_response(read, inbox, records, then):
+    """A worker keeps errors for its reports; the byte budget does not count what they hold."""
+    response = MemoryResponse(records)
+    held = weakref.ref(response)
+    stream = Stream(response, *then)
+    del response, records
+    reader = read(stream)
+    while not isinstance(failed := inbox.get(timeout=WAIT_S), on.QueryFailed):
+        pass
+    until(lambda: not running(reader._tasks))
+    stream.script = stream.steps = stream.next = None
+    gc.collect()
+    assert failed.error is not None
+    assert held() is None
 
 
 def test_after_stop_nothing_is_reported(read, inbox):

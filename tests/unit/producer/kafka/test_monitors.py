@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from tidegate.producer.core import events as on
@@ -369,6 +369,13 @@ class TestSlotEnds:
         assert ends.poll(1) is None
         assert ends.poll(2) is None
         assert (admins.made, len(admins.asked)) == (2, 2)
+
+    def test_an_answer_without_an_offset_is_no_end(self, ends, admins):
+        """A broker that restarts gives one without an error: everything would seem to be read."""
+        admins.answer({0: 1, 1: OFFSET_INVALID})
+        assert ends.poll(11) is None
+        assert ends.poll(12) is None
+        assert len(admins.asked) == 2
 
     def test_a_client_that_does_not_answer_is_dropped(self, ends, admins):
         assert ends.poll(slots._AGE_MAX_US + 9) is None

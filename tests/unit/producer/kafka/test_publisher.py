@@ -1,6 +1,7 @@
 """What the client's answers mean to the publisher; a scripted client stands for Kafka's."""
 
 import threading
+from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -255,6 +256,15 @@ class TestRefused:
             on.DeliveryFault.DENIED, "TOPIC_AUTHORIZATION_FAILED",
         )  # fmt: skip
         assert asked == ["topic"]
+
+    def test_a_cause_that_cannot_be_looked_up_aborts_all_the_same(self, publisher_on, monkeypatch):
+        failure = UnreachableError("there is no token for the login")
+        monkeypatch.setattr(kafka_publisher, "denied_topics", mock.Mock(side_effect=failure))
+        client = ScriptedClient(begin=[None, DENIED])
+        client.report_errors = [PURGED]
+        outcome = publish(publisher_on(client))
+        assert isinstance(outcome, on.TransactionAborted)
+        assert (outcome.failure.fault, outcome.failure.topic) == (on.DeliveryFault.DENIED, "topic")
 
     def test_a_produce_before_the_reports_says_why_the_transaction_failed(self, publisher_on):
         """The client takes no message before its reports have come: purging makes them come."""

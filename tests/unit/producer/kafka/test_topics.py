@@ -592,10 +592,12 @@ class Admin:
 
     def __init__(self, visible):
         self.visible, self.codes, self.stay, self.deleted = visible, {}, set(), []
+        self.unlisted = []
 
     def list_consumer_groups(self, **_):
         names = ("bank-fleet", "bank-fleet-w1", "bank-fleets", "readers")
-        return promise(SimpleNamespace(valid=[SimpleNamespace(group_id=name) for name in names]))
+        valid = [SimpleNamespace(group_id=name) for name in names]
+        return promise(SimpleNamespace(valid=valid, errors=self.unlisted))
 
     def delete_topics(self, topics, **_):
         self.visible -= set(topics) - self.stay
@@ -633,6 +635,12 @@ class TestRemoval:
         removal.remove(removal.topics(), removal.groups())
         assert admin.deleted == [*OF_THE_STREAM, "bank-fleet", "bank-fleet-w1"]
         assert removal.topics() == []
+
+    def test_groups_that_a_broker_does_not_list_are_not_taken_for_missing(self, removal, admin):
+        """The offsets of a group that stays are past the end of the next stream's slots."""
+        admin.unlisted = [KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))]
+        with pytest.raises(UnreachableError, match="cannot list the consumer groups"):
+            removal.groups()
 
     def test_topics_that_a_template_makes_unclear_stay(self, removal, admin):
         admin.visible |= {"bank-eu-progress", "bank-eu.Items"}

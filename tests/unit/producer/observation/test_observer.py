@@ -195,6 +195,12 @@ def test_the_headroom_is_what_retention_leaves_of_the_lag(observed):
     assert observed.value("retention_headroom_seconds") == pytest.approx(left)
 
 
+def test_a_worker_that_owns_nothing_any_more_has_no_lag(observed):
+    observed.look(watermark_us=0)
+    observed.look()
+    assert observed.value("watermark_lag_seconds") == 0
+
+
 def test_a_worker_is_ready_while_it_is_in_the_group(observed):
     for event, not_ready in (
         (Ticked(), "starting"),
