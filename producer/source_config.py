@@ -170,7 +170,9 @@ def _faults(error: ValidationError) -> list[str]:
             case "missing":
                 lines.append(f"{name} is not set")
             case "extra_forbidden":
-                lines.append(f"{name} is not known: {', '.join(FilesSource.model_fields)}")
+                # Names within the table have one part; those of a backfill follow its table's.
+                known = FilesSource if len(entry["loc"]) == 1 else BackfillPlace
+                lines.append(f"{name} is not known: {', '.join(known.model_fields)}")
             case _:
                 lines.append(f"{name}: {entry['msg']}")
     return lines

@@ -244,7 +244,11 @@ def test_servers_of_mysql_may_follow_one_another():
     ("source", "text"),
     [
         ({"kind": "datastream", "location": None}, "location is not set"),
-        ({"pol_seconds": 3}, "pol_seconds is not known"),
+        ({"pol_seconds": 3}, "pol_seconds is not known: kind, location"),
+        (
+            {"backfills": {"a.b": {"since": "2030-01-31T12:00:00Z", "lgo": "1"}}},
+            "backfills.a.b.lgo is not known: since, log",
+        ),
         ({"open_minutes": 0}, "open_minutes"),
         ({"keys": {"HR.JOBS": []}}, "keys: Value error, HR.JOBS must have columns"),
         ({"keys": {"HR.JOBS": ["ID", "ID"]}}, "each of them once"),
