@@ -148,14 +148,18 @@ def files_source(value: Mapping[str, object]) -> FilesSource | None:
     return source
 
 
-def unfit_for_files(values: Mapping[str, object]) -> list[str]:
-    """Return a line for each given setting that does not apply to files."""
-    faults = [
+def names_of_spanner(values: Mapping[str, object]) -> list[str]:
+    """Return a line for each given setting that names something of Spanner, for files."""
+    return [
         f'{name}: names something of Spanner, and source.kind is "datastream": leave it out'
         for name in NOT_OF_FILES
         if values.get(name, NOT_OF_FILES[name]) != NOT_OF_FILES[name]
     ]
-    return faults + [
+
+
+def unfit_for_files(values: Mapping[str, object]) -> list[str]:
+    """Return a line for each parsed setting whose value does not go with files."""
+    return [
         f'{name}: cannot be {values[name]!r} with source.kind "datastream": {_REASONS[name]}'
         for name, default in _DEFAULTS.items()
         if values.get(name, default) != default
@@ -268,7 +272,7 @@ class SourceSettings(StreamSettings):
         source = values.get("source") if isinstance(values, dict) else None
         if not isinstance(source, dict) or source.get("kind") != "datastream":
             return values
-        if faults := unfit_for_files(values):
+        if faults := names_of_spanner(values):
             raise ValueError("; ".join(faults))
         return {**NOT_OF_FILES, **values}
 
@@ -324,6 +328,13 @@ class SourceSettings(StreamSettings):
             raise ValueError(
                 "spanner_endpoint: http:// is plaintext: leave it out, or the files of TLS"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        # Of parsed values: a variable holds a text such as "false".
+        if self.files is not None and (faults := unfit_for_files(self.__dict__)):
+            raise ValueError("; ".join(faults))
         return self
 
     @property

@@ -282,6 +282,14 @@ def test_what_does_not_go_with_files_is_named(setting, value):
     assert setting in faults(of_files, FILES, **{setting: value})
 
 
+def test_defaults_go_with_files_also_in_variables(monkeypatch):
+    for name, value in (("TOMBSTONES", "false"), ("ENVELOPE", "tidegate"), ("BACKFILL", "")):
+        monkeypatch.setenv(f"TIDEGATE_PRODUCER_{name}", value)
+    assert not of_files(FILES).tombstones
+    monkeypatch.setenv("TIDEGATE_PRODUCER_TOMBSTONES", "true")
+    assert "tombstones: cannot be True" in faults(of_files, FILES)
+
+
 def test_a_command_that_reads_the_fleet_needs_no_source():
     text = faults(ProducerConfig.load, None, **KAFKA)
     names = sorted(REQUIRED.keys() - KAFKA.keys())
