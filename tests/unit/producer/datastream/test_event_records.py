@@ -453,6 +453,13 @@ def test_rows_that_cannot_be_published_are_refused():
         records_of(avro_bytes("salesforce", [event]))
     with pytest.raises(InvalidEvent, match="the row has columns _1st and 1st"):
         of_json({"id": 7, "_1st": 1, "1st": 2})
+    # A null would replace what Tidegate adds.
+    with pytest.raises(InvalidEvent, match="_datastream_order, which Tidegate adds"):
+        of_json({"id": 7, "_datastream_order": None})
+    with pytest.raises(InvalidEvent, match="the row has columns _1st and 1st"):
+        of_json({"id": 7, "_1st": 1, "1st": None})
+    with pytest.raises(InvalidEvent, match="the row has columns _1st and 1st"):
+        of_json({"id": 7, "1st": 1, "_1st": 2})
     with pytest.raises(InvalidEvent, match="id of the key is null"):
         of_json({"id": None, "note": "a"})
 
