@@ -32,6 +32,7 @@ from tidegate.schemas.avro_types import AVRO_NAME
 from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, US_PER_SECOND, format_rfc3339
+from tidegate.schemas.json_values import double_text
 from tidegate.schemas.order_key import sequence_pair
 from tidegate.schemas.source_order import (
     SOURCE_CHANGE_TYPE,
@@ -393,6 +394,8 @@ def _dumped(value: Any, depth: int = 0) -> str:
             return str(value)
         case bytes():
             return json.dumps(_octets(value))
+        case float():  # JSON has no number for NaN and the infinities
+            return double_text(value)
         case _:
             return json.dumps(value)
 

@@ -422,6 +422,15 @@ def test_numbers_of_databases_are_read_with_all_digits(text):
     assert list(refusals(line.encode())) == [None]
 
 
+def test_numbers_that_json_does_not_have_are_texts_in_arrays():
+    columns = [
+        {"name": "id", "type": "long"},
+        {"name": "a", "type": {"type": "array", "items": "double"}},
+    ]
+    record = one_of(columns, {"id": 1, "a": [float("nan"), float("-inf"), 1.0, 0.1]})
+    assert record.mods[0].new_values["a"] == '["NaN","-Infinity",1.0,0.1]'
+
+
 NESTED = {
     "type": "record", "name": "nested", "fields": [{"name": "in", "type": ["null", "nested"]}],
 }  # fmt: skip
