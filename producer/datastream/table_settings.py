@@ -158,6 +158,9 @@ def _order_key(event: Event, table: str, later: LaterBackfill) -> bytes:
     if source in _TIME_ORDERED and not later.log:
         return order_after_time(source, later.since_us)
     order_key = order_after_log(source, later.log)
+    if source is SourceKind.SPANNER:
+        message = f"source.backfills: leave {table} out: Spanner's rows have their place in events"
+        raise MissingSortKey.at(event.position, message)
     if order_key is None:
         expected = {
             SourceKind.MYSQL: "the name of a binary log such as mysql-bin.000124, or a GTID",
