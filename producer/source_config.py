@@ -120,7 +120,9 @@ class FilesSource(BaseModel):
                 raise ValueError(f"{text!r} must be the UUID of a server, or a GTID of it")
             server, first = match[1].lower(), int(match[2] or 0)
             if first <= met.get(server, -1):
-                raise ValueError(f"{text!r} must be a later GTID than where {server} is before it")
+                raise ValueError(
+                    f"{text!r} must be a later GTID than the entry of {server} before it"
+                )
             met[server] = first
         return [text.lower() for text in value]
 

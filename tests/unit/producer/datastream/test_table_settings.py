@@ -226,7 +226,7 @@ def test_a_place_for_rows_of_spanner_is_refused_because_their_events_have_it():
     row = parse_event(event, Position("o/a.avro", 4))
     for log in ("", "7"):
         tables = TableSettings(backfills={"Orders": LaterBackfill(0, log)})
-        with pytest.raises(MissingSortKey, match="source.backfills: leave Orders out"):
+        with pytest.raises(MissingSortKey, match="leave Orders out"):
             tables.applied(row)
 
 

@@ -268,9 +268,8 @@ def test_a_value_that_does_not_fit_is_named_next_to_a_key_that_only_json_holds()
     key = RegisteredSchema(1, key_schema("bank.T", table))
     encoding = TableEncoding(table, "bank.T", key, RegisteredSchema(2, value), event_form=form)
     for values, column in (({"n": "x"}, "n"), ({"n": "1"}, "at")):
-        wrong = {"at": "yesterday"} if column == "at" else keys
+        mod = Mod({"at": "yesterday"} if column == "at" else keys, values, {})
         with pytest.raises(SchemaError) as raised:
-            mod = Mod(wrong, values, {})
             encoding.writer.write("INSERT", mod, before=b"", number=b"", after=b"")
         assert raised.value.fields["column"] == column
 
