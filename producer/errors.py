@@ -7,7 +7,7 @@
     │   │   └── ConditionRefused    a backfill's condition cannot be evaluated for all rows
     │   ├── TokenRefused        the service does not accept this stream partition's token
     │   └── PositionExpired     the requested time is outside retention
-    ├── InitialQueryChange      the initial query returned a change that none repeats      exit 2
+    ├── InitialQueryChange      no later query returns a change of the initial query       exit 2
     ├── SourceOrderBroken       a query returned a record before the position that it had reached
     ├── ProducerFencedError     another process publishes under this worker's name
     ├── StreamChangedError      the progress topic belongs to another stream, or its topics changed
@@ -18,7 +18,7 @@
     ├── RedriveFailed           parked changes were not put back
     ├── GapNotAccepted          a stream partition was not moved past changes that have expired
     ├── EndNotReached           only stopped stream partitions keep a bounded stream from its end
-    ├── EndedInGap              a stream partition ended within such changes              exit 2
+    ├── EndedInGap              a stream partition ended within expired changes           exit 2
     ├── CommandNotWritten       an operator's command is not in the progress topic
     ├── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
     ├── SourceFileError         a file of the source, or an event in it, cannot be used       exit 2

@@ -254,8 +254,8 @@ class Membership(Protocol):
         """Return what happened, in order; waits for at most about `timeout_s` for something.
 
         - `ProgressRead`: committed records of own slots, by offset within a slot, each with the
-          incarnation given to `recover`.  Records read from before a `recover` are not returned
-          after it.
+          incarnation given to `recover`.  Records that were read before a `recover` are not
+          returned after it.
         - `SlotPositionAdvanced`: reading of a slot passed one or more unwanted records, or its end.
         - `SlotOutOfRange`: the log of a slot does not hold the offset to be read next; reading goes
           on nowhere else.
@@ -267,7 +267,7 @@ class Membership(Protocol):
           slot, which every worker reads from its beginning; each comes once.
         - `FleetRead`: after `follow`, how far the fleet's slots are: when that has changed, and
           each second or so while it is known.  `ReadInterrupted`: any other error of reading.
-        - `AccessDenied`: a right is missing.  `ProgressReadLost`: a slot read beside is lost.
+        - `AccessDenied`: a right is missing.  `ProgressReadLost`: another slot lost records.
 
         Rebalances happen inside: the listener is called before this returns.  Raises ProducerError
         if another process took this worker's name, UnreachableError if that cannot be found out.

@@ -120,7 +120,9 @@ class FilesSource(BaseModel):
                 raise ValueError(f"{text!r} must be the UUID of a server, or a GTID of it")
             server, first = match[1].lower(), int(match[2] or 0)
             if first <= met.get(server, -1):
-                raise ValueError(f"{text!r} must be a later GTID than where {server} is before it")
+                raise ValueError(
+                    f"{text!r} must be a later GTID than the entry of {server} before it"
+                )
             met[server] = first
         return [text.lower() for text in value]
 
@@ -148,14 +150,18 @@ def files_source(value: Mapping[str, object]) -> FilesSource | None:
     return source
 
 
-def unfit_for_files(values: Mapping[str, object]) -> list[str]:
-    """Return a line for each given setting that does not apply to files."""
-    faults = [
+def names_of_spanner(values: Mapping[str, object]) -> list[str]:
+    """Return a line for each given setting that names something of Spanner, for files."""
+    return [
         f'{name}: names something of Spanner, and source.kind is "datastream": leave it out'
         for name in NOT_OF_FILES
         if values.get(name, NOT_OF_FILES[name]) != NOT_OF_FILES[name]
     ]
-    return faults + [
+
+
+def unfit_for_files(values: Mapping[str, object]) -> list[str]:
+    """Return a line for each parsed setting whose value does not go with files."""
+    return [
         f'{name}: cannot be {values[name]!r} with source.kind "datastream": {_REASONS[name]}'
         for name, default in _DEFAULTS.items()
         if values.get(name, default) != default
@@ -170,7 +176,9 @@ def _faults(error: ValidationError) -> list[str]:
             case "missing":
                 lines.append(f"{name} is not set")
             case "extra_forbidden":
-                lines.append(f"{name} is not known: {', '.join(FilesSource.model_fields)}")
+                # Names within the table have one part; those of a backfill follow its table's.
+                known = FilesSource if len(entry["loc"]) == 1 else BackfillPlace
+                lines.append(f"{name} is not known: {', '.join(known.model_fields)}")
             case _:
                 lines.append(f"{name}: {entry['msg']}")
     return lines
@@ -266,7 +274,7 @@ class SourceSettings(StreamSettings):
         source = values.get("source") if isinstance(values, dict) else None
         if not isinstance(source, dict) or source.get("kind") != "datastream":
             return values
-        if faults := unfit_for_files(values):
+        if faults := names_of_spanner(values):
             raise ValueError("; ".join(faults))
         return {**NOT_OF_FILES, **values}
 
@@ -322,6 +330,13 @@ class SourceSettings(StreamSettings):
             raise ValueError(
                 "spanner_endpoint: http:// is plaintext: leave it out, or the files of TLS"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        # Of parsed values: a variable holds a text such as "false".
+        if self.files is not None and (faults := unfit_for_files(self.__dict__)):
+            raise ValueError("; ".join(faults))
         return self
 
     @property

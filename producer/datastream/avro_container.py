@@ -1,8 +1,9 @@
 """Records of an Avro container file, one block in memory at a time.
 
-This module, not fastavro, reads the frames of blocks, whose builds differ: without its compiled
-part it accepts a file that ends within the count of a block, and its errors name no record.  A file
-that is cut exactly between two blocks is a valid, shorter Avro file; nothing in it shows the cut.
+This module reads the frames of blocks itself, because the builds of fastavro differ: without its
+compiled part it accepts a file that ends within the count of a block, and its errors name no
+record.  A file that is cut exactly between two blocks is a valid, shorter Avro file; nothing in it
+shows the cut.
 
 Every principal that may write to the bucket decides what its files hold (`file_limits`). fastavro
 has no limits: it reads nothing for a null, so an array of nulls may have any number of items, and
@@ -42,13 +43,13 @@ from tidegate.producer.datastream.file_limits import (
 )
 from tidegate.producer.datastream.unified_types import without_logical_types
 
-_EMPTY_MAX = 1_000
+_EMPTY_FIELDS_MAX = 1_000
 _TYPES_WITHOUT_BYTES = ("null",)
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """The memory of a type's values beyond their bytes."""
+    """The parts of a type that need memory beyond the bytes of its values."""
 
     empty: int
     """Number of values without bytes in it, including itself."""
@@ -104,8 +105,10 @@ class _Types:
                 self._named[name] = None
                 fields = [self.facts(member["type"], depth + 1) for member in schema["fields"]]
                 empty = sum(member.empty for member in fields) if fields else 1
-                if empty > _EMPTY_MAX:
-                    raise ValueError(f"a record has more than {_EMPTY_MAX} fields without bytes")
+                if empty > _EMPTY_FIELDS_MAX:
+                    raise ValueError(
+                        f"a record has more than {_EMPTY_FIELDS_MAX} fields without bytes"
+                    )
                 facts = self._named[name] = _within(empty, fields)
                 return facts
             case "array" | "map" as kind:

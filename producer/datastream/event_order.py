@@ -10,8 +10,8 @@
     Spanner            any       the order key of the protocol (`schemas.order_key`)
 
 All integers are big endian; timestamps have 2^63 added, so that those before 1970 sort first.
-Keys of one source are compared with each other only.  They are the rules of Datastream's page
-"Events and streams" ("Ordering and consistency").  Rows of a backfill come in any order, so they
+Keys of one source are compared with each other only.  The order follows Datastream's page "Events
+and streams" ("Ordering and consistency").  Rows of a backfill come in any order, so they
 have one key.  Several changes may have one key, such as those of one binary log event.  They are in
 the order of their file.
 
@@ -23,9 +23,9 @@ Streams of MySQL that follow global identifiers may go on with another server, w
 names and positions.  A transaction keeps its number, and is in one log of each server.
 
 Oracle's rows that are read after a rollback (`oracle-supplementation`) sort as changes, by the same
-two fields.  A row of a backfill of Spanner has a place among the changes.  So has one of a backfill
-that repairs a table, if the settings say after which changes it was read: it is before the first
-change of a log, or of a time.
+two fields.  A row of a backfill of Spanner has a place among the changes.  A row of a backfill that
+repairs a table has one too, if the settings say after which changes it was read: it is before the
+first change of a log, or of a time.
 """
 
 from __future__ import annotations

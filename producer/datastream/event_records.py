@@ -32,6 +32,7 @@ from tidegate.schemas.avro_types import AVRO_NAME
 from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, US_PER_SECOND, format_rfc3339
+from tidegate.schemas.json_values import double_text
 from tidegate.schemas.order_key import sequence_pair
 from tidegate.schemas.source_order import (
     SOURCE_CHANGE_TYPE,
@@ -174,7 +175,10 @@ class EventRecords:
             ) from error
         row.update(_metadata(event))
         if fields is None:  # a null of JSON has no type, so its column is not shown
-            row.update({_column(name): None for name, value in payload.items() if value is None})
+            for name in (name for name, value in payload.items() if value is None):
+                if _column(name) in row:
+                    raise _taken(event, name)
+                row[_column(name)] = None
         keyed = {name: row.pop(name) for name in form.keys}
         # A deletion of a row without a key is a separate row, like each of its events.
         is_deletion = event.is_deleted and bool(keys)
@@ -234,10 +238,7 @@ def _form_of(event: Event, shown: Sequence[tuple[str, str]], keys: Sequence[str]
     for ordinal, (name, unified) in enumerate(shown, 1):
         column, (kind, converter) = _column(name), _type_of(unified)
         if column in names:
-            message = f"the row has a column {name}, which Tidegate adds to every row"
-            if column != name:
-                message = f"the row has columns {column} and {name}, which is published under it"
-            raise InvalidEvent.at(event.position, message)
+            raise _taken(event, name)
         names.add(column)
         columns.append(RecordColumn(column, kind, name in keys, ordinal))
         convert.append((name, column, converter))
@@ -255,6 +256,16 @@ def _form_of(event: Event, shown: Sequence[tuple[str, str]], keys: Sequence[str]
             f"{', '.join(missing)} of the key is null, and JSON does not say of which type",
         )
     return _Form(tuple(columns), tuple(convert), tuple(keyed))
+
+
+def _taken(event: Event, name: str) -> InvalidEvent:
+    """Return the error for a column whose published name another column has."""
+    column = _column(name)
+    message = f"the row has a column {name}, which Tidegate adds to every row"
+    for other in event.payload:
+        if other != column and _column(other) == column:
+            message = f"the row has columns {column} and {other}, which is published under it"
+    return InvalidEvent.at(event.position, message)
 
 
 def _metadata(event: Event) -> dict[str, Any]:
@@ -383,6 +394,8 @@ def _dumped(value: Any, depth: int = 0) -> str:
             return str(value)
         case bytes():
             return json.dumps(_octets(value))
+        case float():  # JSON has no number for NaN and the infinities
+            return double_text(value)
         case _:
             return json.dumps(value)
 

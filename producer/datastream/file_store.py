@@ -287,7 +287,7 @@ class FsspecStore:
         """Return the files of a folder and all folders in it; none if there is no such folder."""
         try:
             listed = self._files.find(folder, detail=True)
-        except FileNotFoundError as error:  # of a folder that does not exist it finds nothing
+        except FileNotFoundError as error:  # not of a missing folder, in which it finds no file
             bucket = self._url(folder.lstrip("/").partition("/")[0])
             raise LocationGone(
                 f"{self._setting}: the bucket {bucket} is gone", hint=_GONE_HINT

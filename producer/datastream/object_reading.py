@@ -63,7 +63,7 @@ class ObjectSource:
         return True
 
     def require(self, event: Event) -> bool:
-        """Learn from an event; raises MixedSources if its order does not compare with them."""
+        """Learn from an event; raises MixedSources if it has no order with earlier ones."""
         kind, log = self._source_of(event)
         if self._kind and kind != self._kind:
             raise MixedSources.at(

@@ -3,8 +3,8 @@
 A row of a backfill is before every change, since a backfill runs next to the changes that its rows
 may lack.  So one that is started to repair a table (a file was lost) changes no row that has a
 change.  It can, if the settings say which changes its rows include: every row that was read at
-`since` or later has all changes that the source committed before that, which end where the log
-begins that was begun then.  Sources that order their changes by time need no log.
+`since` or later has all changes that the source committed before `since`.  The log that was begun
+at that time has none of them.  Sources that order their changes by time need no log.
 
 A GTID of MySQL counts the transactions of one server, so those of two have no common order.  The
 operator knows which server followed which: transactions of a later entry of the list sort after
@@ -38,7 +38,7 @@ class ServerOrder:
     """The setting `source.servers`; without entries it has no effect."""
 
     entries: tuple[tuple[str, int], ...] = ()
-    """Servers, each with the number of its first transaction there."""
+    """Servers, each with the number of the first transaction to which its entry applies."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> ServerOrder:
@@ -158,6 +158,9 @@ def _order_key(event: Event, table: str, later: LaterBackfill) -> bytes:
     if source in _TIME_ORDERED and not later.log:
         return order_after_time(source, later.since_us)
     order_key = order_after_log(source, later.log)
+    if source is SourceKind.SPANNER:
+        message = f"source.backfills: leave {table} out: Spanner's rows have their place in events"
+        raise MissingSortKey.at(event.position, message)
     if order_key is None:
         expected = {
             SourceKind.MYSQL: "the name of a binary log such as mysql-bin.000124, or a GTID",

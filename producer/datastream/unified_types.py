@@ -64,7 +64,7 @@ def payload_fields(payload: Mapping[str, Any], named: Mapping[str, Any]) -> list
     fields, names = [], _Names(named)
     for field in payload.get("fields", ()):
         schema = field.get("type")
-        # Old files have the logical type beside the type instead of inside it.
+        # Old files have the logical type next to the type, not inside it.
         if isinstance(schema, str) and "logicalType" in field:
             schema = {**field, "type": schema}
         branches = schema if isinstance(schema, list) else [schema]

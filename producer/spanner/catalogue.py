@@ -129,8 +129,8 @@ class SpannerCatalogue:
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
         """Return a table as a change stream watches it, now or at a time; None if it is missing.
 
-        Of a table that the stream no longer watches, or that no longer exists, records may remain:
-        all of its columns count as watched.
+        All columns count as watched if the stream no longer watches the table: its records may
+        remain.
         """
         schema, _, table = name.rpartition(".")
         qualified = _TableName(schema, table)

@@ -61,8 +61,8 @@ _HINTS = {
     grpc.StatusCode.INVALID_ARGUMENT: "Check the setting change_stream and what the message names",
 }
 _PAGE_HINT = (
-    "What answered is not Spanner: check the settings endpoint and SPANNER_EMULATOR_HOST, and the "
-    "load balancers and proxies on the way"
+    "What answered is not Spanner: check spanner_endpoint and SPANNER_EMULATOR_HOST, and the load "
+    "balancers and proxies on the way"
 )
 
 

@@ -61,7 +61,7 @@ class _KeysResponse:
 
 
 class BoostedChunk:
-    """A read of one chunk: `backfill.on_demand.ChunkRows`; its `rest` returns all records."""
+    """A read of one chunk: `backfill.chunk_query.ChunkRows`; its `rest` returns all records."""
 
     def __init__(
         self,

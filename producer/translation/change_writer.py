@@ -264,7 +264,7 @@ class ChangeWriter:
         for document in mod:
             if isinstance(document, UnreadableValues):
                 continue
-            writers = self._fields if document is mod.keys else self._values
+            writers = self._key_fields if document is mod.keys else self._values
             for name, value in document.items():
                 write = writers.get(name)
                 if write is None:

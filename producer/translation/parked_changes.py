@@ -199,9 +199,7 @@ class ParkedSurvey:
             row_keys, number_keys = rows.setdefault(row, []), numbers.setdefault(key.number, [])
             members = {name: key}
             for relative in (*row_keys, *number_keys):
-                members |= {
-                    blocking_topic.name: blocking_topic for blocking_topic in groups[relative.name]
-                }
+                members |= {member.name: member for member in groups[relative.name]}
             row_keys.append(key)
             number_keys.append(key)
             if len(row_keys) > 1:

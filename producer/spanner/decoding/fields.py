@@ -7,7 +7,7 @@ value.  NULL and empty differ where they differ in the service's documentation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -22,10 +22,6 @@ from tidegate.producer.spanner.decoding.response import (
     parse_value,
 )
 from tidegate.schemas.errors import SchemaError
-
-if TYPE_CHECKING:
-    pass
-
 
 _INTEGER_BYTES_MAX = 20
 

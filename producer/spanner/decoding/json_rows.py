@@ -55,7 +55,7 @@ class JsonResponseDecoder(RowDecoder):
     def __init__(self, columns: ColumnTypesCache) -> None:
         super().__init__()
         self._column_lists = columns
-        self._last_timestamp: tuple[str, int] = ("", 0)
+        self._last_timestamp: tuple[str | None, int] = (None, 0)
 
     def _require_form(self, columns: Any) -> None:
         fields = list(columns.fields)

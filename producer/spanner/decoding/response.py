@@ -44,7 +44,7 @@ _METADATA, _ROW, _IS_CHUNKED, _ELEMENT = 0x0A, 0x12, 0x18, 0x0A
 """Tags of the fields of a response and of a list."""
 
 _SIZED = frozenset((_METADATA, _ROW, 0x22, 0x2A))
-"""Tags of fields with a length: those two, a response's resume token and statistics."""
+"""Tags of fields with a length: metadata and rows, a response's resume token and statistics."""
 _SINGLE = frozenset((_IS_CHUNKED, 0x48))
 """Tags of fields with a number in a response: whether it is chunked, and whether it is the last."""
 

@@ -36,9 +36,10 @@ A link of 4.8 Mbit/s carries 585 messages at once at this rate, and one of a tel
 a lower rate a message of the largest size, 10 MiB, would take longer than three hours.
 """
 _BEHIND_OTHERS_S = (2.0, 120.0)
-"""Seconds without bytes while other calls get some: until a call reports it, until it ends.
+"""Seconds without bytes while other calls get some: a call reports it from the first to the second.
 
-A slow link carries large messages one after the other; a call that hangs must end at some time.
+A slow link carries large messages one after the other.  Later the call counts as silent, because a
+call that hangs must end at some time.
 """
 _PIECE_BYTES = 4_096
 """Bytes that end such a wait.

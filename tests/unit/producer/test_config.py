@@ -244,7 +244,11 @@ def test_servers_of_mysql_may_follow_one_another():
     ("source", "text"),
     [
         ({"kind": "datastream", "location": None}, "location is not set"),
-        ({"pol_seconds": 3}, "pol_seconds is not known"),
+        ({"pol_seconds": 3}, "pol_seconds is not known: kind, location"),
+        (
+            {"backfills": {"a.b": {"since": "2030-01-31T12:00:00Z", "lgo": "1"}}},
+            "backfills.a.b.lgo is not known: since, log",
+        ),
         ({"open_minutes": 0}, "open_minutes"),
         ({"keys": {"HR.JOBS": []}}, "keys: Value error, HR.JOBS must have columns"),
         ({"keys": {"HR.JOBS": ["ID", "ID"]}}, "each of them once"),
@@ -276,6 +280,14 @@ def test_faults_of_a_source_of_files(source, text):
 )  # fmt: skip
 def test_what_does_not_go_with_files_is_named(setting, value):
     assert setting in faults(of_files, FILES, **{setting: value})
+
+
+def test_defaults_go_with_files_also_in_variables(monkeypatch):
+    for name, value in (("TOMBSTONES", "false"), ("ENVELOPE", "tidegate"), ("BACKFILL", "")):
+        monkeypatch.setenv(f"TIDEGATE_PRODUCER_{name}", value)
+    assert not of_files(FILES).tombstones
+    monkeypatch.setenv("TIDEGATE_PRODUCER_TOMBSTONES", "true")
+    assert "tombstones: cannot be True" in faults(of_files, FILES)
 
 
 def test_a_command_that_reads_the_fleet_needs_no_source():

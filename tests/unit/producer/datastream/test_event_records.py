@@ -422,6 +422,15 @@ def test_numbers_of_databases_are_read_with_all_digits(text):
     assert list(refusals(line.encode())) == [None]
 
 
+def test_numbers_that_json_does_not_have_are_texts_in_arrays():
+    columns = [
+        {"name": "id", "type": "long"},
+        {"name": "a", "type": {"type": "array", "items": "double"}},
+    ]
+    record = one_of(columns, {"id": 1, "a": [float("nan"), float("-inf"), 1.0, 0.1]})
+    assert record.mods[0].new_values["a"] == '["NaN","-Infinity",1.0,0.1]'
+
+
 NESTED = {
     "type": "record", "name": "nested", "fields": [{"name": "in", "type": ["null", "nested"]}],
 }  # fmt: skip
@@ -453,6 +462,13 @@ def test_rows_that_cannot_be_published_are_refused():
         records_of(avro_bytes("salesforce", [event]))
     with pytest.raises(InvalidEvent, match="the row has columns _1st and 1st"):
         of_json({"id": 7, "_1st": 1, "1st": 2})
+    # A null would replace what Tidegate adds.
+    with pytest.raises(InvalidEvent, match="_datastream_order, which Tidegate adds"):
+        of_json({"id": 7, "_datastream_order": None})
+    with pytest.raises(InvalidEvent, match="the row has columns _1st and 1st"):
+        of_json({"id": 7, "_1st": 1, "1st": None})
+    with pytest.raises(InvalidEvent, match="the row has columns _1st and 1st"):
+        of_json({"id": 7, "1st": 1, "_1st": 2})
     with pytest.raises(InvalidEvent, match="id of the key is null"):
         of_json({"id": None, "note": "a"})
 

@@ -11,6 +11,7 @@ from tests.datastream_files import (
     START_MS,
     TABLES,
     avro_bytes,
+    history,
     json_bytes,
     plain_row,
     schema_of,
@@ -24,7 +25,9 @@ from tidegate.producer.datastream.errors import (
     MissingKeyColumn,
     MissingSortKey,
     MixedSources,
+    Position,
 )
+from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.file_ledger import US_PER_MINUTE
 from tidegate.producer.datastream.table_settings import LaterBackfill, ServerOrder, TableSettings
 from tidegate.spark_consumer.sinks.delta.side_tables import is_late
@@ -211,6 +214,20 @@ def test_a_place_that_is_not_one_of_the_source_is_refused_by_name(source, log, e
     assert len(dead_letters) == len(backfill)
     assert text in dead_letters[0].error
     assert "backfill" not in repr([mod for one_, _ in reader.published for mod in one_.value.mods])
+
+
+def test_a_place_for_rows_of_spanner_is_refused_because_their_events_have_it():
+    (event,) = history("postgresql", random.Random(1), 1)
+    event |= {"read_method": "spanner-backfill", "payload": {"id": 1}, "sort_keys": None}
+    event["source_metadata"] = {
+        "table": "Orders", "primary_keys": ["id"], "is_deleted": False, "change_type": "INSERT",
+        "tx_id": "t", "record_sequence": "00000003", "mod_number": 0, "commit_timestamp": 5,
+    }  # fmt: skip
+    row = parse_event(event, Position("o/a.avro", 4))
+    for log in ("", "7"):
+        tables = TableSettings(backfills={"Orders": LaterBackfill(0, log)})
+        with pytest.raises(MissingSortKey, match="leave Orders out"):
+            tables.applied(row)
 
 
 @pytest.mark.parametrize("former", [[], ["8f6a1c52-71ca-11e1-9e33-c80aa9429562"]])

@@ -444,6 +444,7 @@ def test_how_long_the_service_wants_to_be_left_alone():
 
 def test_which_answers_a_fresh_token_may_change():
     page = CallError(CODES.PERMISSION_DENIED, "HTTP status 403", is_web_page=True)
+    assert "check spanner_endpoint and" in rpc_error(page, action="query Spanner").hint
     unary = Failed(CODES.UNIMPLEMENTED, "Received http2 header with status: 404")
     assert [is_web_page(page), is_web_page(unary)] == [True, True]
     denied = CallError(CODES.PERMISSION_DENIED, "no")

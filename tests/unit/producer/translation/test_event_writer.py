@@ -259,6 +259,21 @@ def json_key_of(keys, **types):
     ).writer.key(keys)
 
 
+def test_a_value_that_does_not_fit_is_named_next_to_a_key_that_only_json_holds():
+    columns = (Column("at", ColumnType("TIMESTAMP"), 1, 1), Column("n", ColumnType("INT64"), 2))
+    keys = {"at": "2023-11-14T22:13:20.123456789Z"}
+    table = TableSchema("T", columns)
+    form = replace(golden.FORM, value_format=ValueFormat.JSON, key_format=KeyFormat.JSON)
+    value = value_schema("bank.T", table, TimestampForm.MICROS, Envelope.DEBEZIUM)
+    key = RegisteredSchema(1, key_schema("bank.T", table))
+    encoding = TableEncoding(table, "bank.T", key, RegisteredSchema(2, value), event_form=form)
+    for values, column in (({"n": "x"}, "n"), ({"n": "1"}, "at")):
+        mod = Mod({"at": "yesterday"} if column == "at" else keys, values, {})
+        with pytest.raises(SchemaError) as raised:
+            encoding.writer.write("INSERT", mod, before=b"", number=b"", after=b"")
+        assert raised.value.fields["column"] == column
+
+
 def test_keys_in_json_are_equal_bytes_however_the_service_writes_them():
     types = {"at": "TIMESTAMP", "price": "NUMERIC", "id": "UUID", "day": "DATE", "data": "BYTES",
              "text": "STRING"}  # fmt: skip

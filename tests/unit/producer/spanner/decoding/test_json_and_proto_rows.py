@@ -198,6 +198,7 @@ def test_a_response_of_another_form_or_without_metadata_is_refused(wire):
 def test_a_row_that_is_not_one_known_record_is_refused(wire):
     for text in ("", "{", "[]", "null", "1", "{}", '{"partition_start_record": {}}', "[" * 100_000,
                  '{"heartbeat_record": null}', '{"heartbeat_record": {}}',
+                 '{"heartbeat_record": {"timestamp": ""}}',
                  '{"heartbeat_record": {"timestamp": "2024-01-02T03:04Z"}, "other_record": {}}',
                  ):  # fmt: skip
         with pytest.raises(SchemaError):
