@@ -62,8 +62,6 @@ _POLL_SECONDS = 1.0
 _ABSENCES_MAX = 40
 _ABSENCE_PAUSE_S = 5.0
 """Before the query starts again: what does not answer has three minutes or more within ten."""
-_UNFINISHED_S = 3_600
-"""After which a file that was not renamed is one of a write that was killed."""
 
 
 def build_query(
@@ -197,12 +195,16 @@ def run(
             if lineage is not None:
                 lineage.begin()
             goal.resume(newest_state(gate))  # a stream that has ended gives no further batch
-            is_over, restarts = False, QueryRestarts()
+            is_over, is_resuming, restarts = False, False, QueryRestarts()
             absences = QueryRestarts(restarts_max=_ABSENCES_MAX)
             while not is_over:
                 goal_us = begun_us if config.until == "caught-up" else None
                 former = running
                 try:
+                    # A run that stood by may have taken the checkpoint during the pause.
+                    if is_resuming and not wait_for_turn(gate, stop=stop, health=health):
+                        break
+                    is_resuming = False
                     running = build_query(
                         spark, config, metrics=metrics, goal_us=goal_us, lineage=lineage
                     )
@@ -234,7 +236,8 @@ def run(
                         raise
                     _log().warning("a service does not answer", cause=str(fault))
                     running.pause()
-                    is_over = stop.wait(_ABSENCE_PAUSE_S)
+                    running.lease.stop()
+                    is_over, is_resuming = stop.wait(_ABSENCE_PAUSE_S), True
         except Exception as error:
             # The JVM may have ended in spite of its hook, in the middle of a batch.  The next run
             # repeats the batch, so this is a normal end.

@@ -353,6 +353,7 @@ def runs(monkeypatch):
     monkeypatch.setattr(query, "stopped_before_java", lambda *_: nullcontext())
     monkeypatch.setattr(query, "_folders", lambda *_: (None, None))
     monkeypatch.setattr(query, "newest_state", lambda _: None)
+    monkeypatch.setattr(query, "wait_for_turn", lambda *_, **__: True)
     monkeypatch.setattr(query, "_POLL_SECONDS", 0)
     monkeypatch.setattr(query, "_ABSENCE_PAUSE_S", 0)
     built = []
@@ -410,6 +411,21 @@ def test_a_service_that_has_answered_before_is_waited_for(runs):
     # Not without end.
     with pytest.raises(UnreachableError):
         runs(*[AWAY] * 100)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_run_that_lost_its_checkpoint_in_a_pause_stands_by(runs, monkeypatch, is_stopped):
+    turns = []
+
+    def wait_for_turn(*_arguments, **_named):
+        # The lease is released before: the other run need not wait for it.
+        turns.append([running.steps.copy() for running in runs.built])
+        return not is_stopped
+
+    monkeypatch.setattr(query, "wait_for_turn", wait_for_turn)
+    runs(AWAY)
+    assert turns == [[["batch", "query", "sinks", "lease"]]]
+    assert len(runs.built) == (1 if is_stopped else 2)
 
 
 def test_a_service_that_does_not_answer_at_the_start_ends_the_run(runs):
