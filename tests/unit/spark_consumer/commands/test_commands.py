@@ -375,6 +375,14 @@ def test_slots_are_listed_by_how_far_they_are_behind(place):
     assert status(str(place / "check"))["slots"] == []
 
 
+def test_a_checkpoint_is_named_by_a_path_or_by_an_address_of_this_machine(place):
+    figures = status(str(place / "check"), now_s=lambda: 10.0)
+    for scheme in ("file:", "file://"):
+        assert status(f"{scheme}{place}/check", now_s=lambda: 10.0) == figures
+    with pytest.raises(ConfigError, match="on this machine only"):
+        status("s3a://lake/check")
+
+
 def test_the_last_releases_are_those_of_the_outputs_manifests(place):
     found = status(str(place / "check"))["last_releases"]
     assert [one["release"] for one in found] == list(range(12 - RELEASES_SHOWN, 12))
