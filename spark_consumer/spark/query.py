@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidegate.spark_consumer.batch.batch import Batch
+
 
 _POLL_SECONDS = 1.0
 _ABSENCES_MAX = 40
@@ -106,6 +108,7 @@ def build_query(
     lease = LeaseKeeper(
         Lease(gate, writer), is_running=lambda: all(query.isActive for query in running)
     )
+    batch: Batch | None = None
     try:
         batch, writing = prepare(
             spark,
@@ -129,6 +132,8 @@ def build_query(
             spark.streams.addListener(listener)
         running.append(writing.start())
     except BaseException as error:
+        if batch is not None:
+            batch.close()
         lease.stop()
         if config.metrics_port:
             spark.streams.removeListener(listener)

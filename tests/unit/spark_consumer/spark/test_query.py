@@ -249,6 +249,34 @@ def test_a_session_needs_iceberg_only_where_a_sink_does(monkeypatch, sinks, aske
     assert found == asked
 
 
+def test_a_query_that_does_not_start_leaves_no_client_open(monkeypatch):
+    steps = []
+
+    def refuse():
+        raise UnreachableError("Spark does not start the query")
+
+    def step(name):
+        return lambda *_: steps.append(name)
+
+    gate = SimpleNamespace(take=lambda: 1, root="file:/check/gate")
+    batch = SimpleNamespace(idle_s={}, close=step("sinks"))
+    for name in ("require_session", "require_login", "hide_logins"):
+        monkeypatch.setattr(query, name, lambda *_: None)
+    monkeypatch.setattr(query, "_folders", lambda *_: (gate, SimpleNamespace(root="file:/lake")))
+    monkeypatch.setattr(query, "newest_state", lambda _: None)
+    monkeypatch.setattr(query, "Lease", lambda *_: None)
+    lease = SimpleNamespace(stop=step("lease"))
+    monkeypatch.setattr(query, "LeaseKeeper", lambda *_, **__: lease)
+    writing = SimpleNamespace(start=refuse)
+    monkeypatch.setattr(query, "prepare", lambda *_, **__: (batch, writing))
+    config = ConsumerConfig(
+        bootstrap_servers="b", registry_url="http://r", prefix="bank", output="o", checkpoint="c"
+    )
+    with pytest.raises(UnreachableError):
+        query.build_query(None, config)
+    assert steps == ["sinks", "lease"]
+
+
 class Starts:
     """Notes what is stored of a start."""
 
