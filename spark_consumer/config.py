@@ -75,7 +75,7 @@ Empty where Iceberg has no runtime for the installed Spark.
 
 
 def spark_packages() -> str:
-    """Return `SPARK_PACKAGES`."""
+    """Return `SPARK_PACKAGES`; the page of the settings knows this default by the function."""
     return SPARK_PACKAGES
 
 

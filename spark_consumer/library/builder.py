@@ -279,8 +279,8 @@ class StreamBuilder:
         rows.  `name` is kept in the checkpoint; several functions need several names.  An error of
         the function ends the query.  It must not stop the query itself: set a flag instead.
 
-        Raises ConfigError if `function` is not callable, for another mode, or a name
-        that is in use.
+        Raises ConfigError if `function` is not callable, for another mode, or a name that is in
+        use.
         """
         require_function(function, "for_each_release")
         return self._add_own(

@@ -42,7 +42,7 @@ class QueryFailed(StreamingQueryException):
     """The query has ended by an error of the gate, of a sink, or of a program's function.
 
     `error` is that error, and the cause of this one: an error of Tidegate has a class, a hint and
-    fields.  `retriable` says whether to start the query again may help without a change.
+    fields.  `retriable` says whether starting the query again, unchanged, may help.
     """
 
     def __init__(self, error: BaseException) -> None:

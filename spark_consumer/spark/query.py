@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 1.0
 _ABSENCES_MAX = 40
 _ABSENCE_PAUSE_S = 5.0
-"""Before the query starts again: what does not answer has three minutes or more within ten."""
+"""Pause before the query starts again: `_ABSENCES_MAX` of them last for three minutes or more."""
 
 
 def build_query(
