@@ -75,7 +75,7 @@ Empty where Iceberg has no runtime for the installed Spark.
 
 
 def spark_packages() -> str:
-    """Return `SPARK_PACKAGES`."""
+    """Return `SPARK_PACKAGES`; the page of the settings knows this default by the function."""
     return SPARK_PACKAGES
 
 
@@ -409,7 +409,9 @@ class ConsumerConfig(StreamSettings):
     @field_validator("ordered_topic")
     @classmethod
     def _require_topic(cls, value: str, info: ValidationInfo) -> str:
-        has_sink = "topic" in names_in(info.data.get("sinks", ""))
+        if "sinks" not in info.data:  # its own fault is reported
+            return value
+        has_sink = "topic" in names_in(info.data["sinks"])
         if has_sink and not value:
             raise ValueError("the sink topic needs the name of a topic")
         if value and not has_sink:
@@ -419,7 +421,8 @@ class ConsumerConfig(StreamSettings):
     @field_validator("iceberg_catalog", "iceberg_namespace")
     @classmethod
     def _require_iceberg(cls, value: str, info: ValidationInfo) -> str:
-        if value and not set(_ICEBERG) & set(names_in(info.data.get("sinks", ""))):
+        sinks = info.data.get("sinks")  # None: its own fault is reported
+        if value and sinks is not None and not set(_ICEBERG) & set(names_in(sinks)):
             raise ValueError(f"it is for the sinks {' and '.join(_ICEBERG)}: add one to sinks")
         return value
 

@@ -61,7 +61,10 @@ class DeadLetterRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BadRecords:
-    """What a query does about them; a plan that sets some aside is followed in any case."""
+    """How a query treats records that are not changes.
+
+    A stored plan that sets some aside is followed whatever `sets_aside` is.
+    """
 
     ids: SchemaIds
     table: DeadLetterRows
@@ -80,7 +83,7 @@ def unreadable_rows(rows: DataFrame, topics: Mapping[str, TopicSchemas]) -> Data
 
 
 def readable_rows(rows: DataFrame, topics: Mapping[str, TopicSchemas]) -> DataFrame:
-    """Return the other rows."""
+    """Return the rows of a release that its schemas can decode."""
     return rows.where(is_readable(topics))
 
 
@@ -121,7 +124,7 @@ def frame_of(
 
 
 def without(rows: DataFrame, places: Iterable[Place]) -> DataFrame:
-    """Return the rows at other places."""
+    """Return the rows whose places are not among these."""
     texts = ["/".join(map(str, place)) for place in places]
     place = F.concat_ws("/", "topic", F.col("topic_partition"), F.col("offset"))
     return rows.where(~place.isin(texts))
@@ -161,7 +164,7 @@ class SchemaIds:
     def __init__(self, schema_of: Callable[[int], Mapping[str, Any]], *, sets_aside: bool) -> None:
         """`schema_of` returns the schema of an id, and raises SchemaNotFound for an unknown one.
 
-        `sets_aside`: records with other ids are left to those who set them aside.
+        `sets_aside`: records with other ids raise no error; they are set aside as dead letters.
         """
         self._schema_of = schema_of
         self._sets_aside = sets_aside

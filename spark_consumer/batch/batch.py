@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _IDLE_KEPT = 100
-"""Spark reports on a batch within a few batches."""
+"""Batches whose pause is kept: Spark reports on a batch within a few batches."""
 
 
 class StepTimer:

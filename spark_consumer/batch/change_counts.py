@@ -288,7 +288,7 @@ def collect_batch(rows: DataFrame, *, change_bytes_max: int) -> CollectedBatch |
 
 
 def sum_of_changes(changes: Iterable[Mapping[str, Any]]) -> RowSum:
-    """Return the sum that Spark would count: `sum_of`."""
+    """Return the sum that Spark would count with `sum_of`."""
     hashes = [change[HASH] for change in changes]
     return RowSum(len(hashes), sum(hashes) % CHECKSUM_MODULUS)
 

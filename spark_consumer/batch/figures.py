@@ -205,8 +205,8 @@ SUMMARY_SECONDS = 60.0
 class BatchLog:
     """Writes a `batch` line per finished batch and a `summary` line per minute.
 
-    A batch without releases and late changes is logged at debug level: a quiet stream has two of
-    them each second.
+    A batch without releases and late changes is logged at debug level: a quiet stream has many of
+    them.
     """
 
     def __init__(

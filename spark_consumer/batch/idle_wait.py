@@ -17,7 +17,10 @@ from tidegate.spark_consumer.core.plan import Plan
 
 _LOOK_EVERY_S = 0.2
 _LOOKS_SHARE = 10
-"""Between two looks passes ten times what one takes: thousands of topics are looked at less."""
+"""The pause between two looks is at least this many times as long as one look.
+
+So thousands of topics are looked at less often.
+"""
 
 
 class IdleWait:

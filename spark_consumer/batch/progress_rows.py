@@ -31,7 +31,7 @@ ROWS_TAKEN_WHOLE_MAX = 5_000
 """Up to this many offsets, choosing would cost more than collecting all rows."""
 
 MINUTES_KEPT = SNAPSHOTS_WAITING_MAX
-"""How much of a slot's history: the frontier would keep no more."""
+"""Intervals of a slot's history that keep a heartbeat: the frontier keeps no more snapshots."""
 
 PORTION_BYTES = 1 << 20
 """How many encoded bytes are decoded at a time; decoded they take some twenty times as much."""

@@ -136,7 +136,10 @@ def _header(place: int, name: str) -> Column:
 
 
 def source_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of both sources; `options` are those of Java's client, maybe secrets."""
+    """Return the options of a Kafka source of Spark.
+
+    `options` are those of Java's client, and may hold secrets.
+    """
     return {
         **{f"kafka.{name}": value for name, value in options.items()},
         "kafka.bootstrap.servers": bootstrap_servers,
@@ -160,7 +163,10 @@ def kafka_rows(
     changes_per_batch_max: int,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the unbounded frame of both, in the gate's columns; `options` as for the sources."""
+    """Return the unbounded frame of the progress topic and the data topics, in the gate's columns.
+
+    `options` as for `source_options`.
+    """
     common = source_options(bootstrap_servers, options or {})
     # A task per core: in most batches a topic partition has too little for its own task.
     tasks = max(1, spark.sparkContext.defaultParallelism)
@@ -182,7 +188,7 @@ def topic_rows(
 ) -> DataFrame:
     """Return the committed records of a topic, up to its end when the frame is run.
 
-    `options` as for the sources.  The columns are those of Spark's source.
+    `options` as for `source_options`.  The columns are those of Spark's source.
     """
     reader = spark.read.format("kafka").options(**source_options(bootstrap_servers, options))
     return reader.option("subscribe", topic).option("endingOffsets", "latest").load()

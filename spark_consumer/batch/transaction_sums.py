@@ -155,9 +155,10 @@ def _all_whole(stated: DataFrame, is_elsewhere: Column) -> bool:
     """Whether each transaction is whole, and all of it in its slice: one job.
 
     Transactions and records are grouped by hashes of 64 bits, since numbers take half the time of
-    texts.  Whole transactions that share a hash look as if they were not whole; those who count
-    them by name find that they are.  For one that is not whole to be overlooked, it would have to
-    share the hash of another that makes up for it in the same slice: once in 2^64 pairs.
+    texts.  Whole transactions that share a hash look as if they were not whole; the jobs that
+    follow count them by name, and find that they are.  For one that is not whole to be overlooked,
+    it would have to share the hash of another that makes up for it in the same slice: once in 2^64
+    pairs.
     """
     records = F.when(is_elsewhere, F.lit(_OUTSIDE)).otherwise(F.col("records"))
     hashed = stated.select(

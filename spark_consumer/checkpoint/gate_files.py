@@ -191,11 +191,14 @@ class GateFiles:
 def require_identity(
     files: JsonFiles, names: TopicNames, *, output: str | None
 ) -> QueryIdentity | None:
-    """Do as `GateFiles.require_identity`; an output of None is not compared."""
+    """Do as `GateFiles.require_identity`; an output of None is not compared.
+
+    Raises CheckpointMismatch if the file has other fields.
+    """
     content = files.read_json(QUERY_FILE)
     if content is None:
         return None
-    identity = QueryIdentity(**content)
+    identity = _rebuilt(QUERY_FILE, lambda: QueryIdentity(**content))
     wanted = {"prefix": names.prefix, "topic_template": names.template, "output": output}
     for name, expected in wanted.items():
         if expected is not None and getattr(identity, name) != expected:
@@ -252,8 +255,8 @@ def _rebuilt(file: str, rebuild: Callable[[], _Stored]) -> _Stored:
 
 def _newest(files: JsonFiles, folder: str, file: Callable[[int], str]) -> int | None:
     """Return the highest batch with a file, also if the listing lacks the youngest files."""
-    listed = [number_in(name) for name in files.names(folder)]
-    newest = max(listed, default=-1)
+    listed = map(number_in, files.names(folder))
+    newest = max((number for number in listed if number is not None), default=-1)
     while files.read_json(file(newest + 1)) is not None:
         newest += 1
     return None if newest < 0 else newest

@@ -236,12 +236,16 @@ class HadoopFolder:
 
     def naming(self, action: Callable[[], _Result]) -> _Result:
         """Do as `call`; raises NameTaken where Java says that the file exists."""
-        try:
-            return action()
-        except Py4JJavaError as error:
-            if str(error.java_exception.getClass().getName()) in _EXISTS:
-                raise NameTaken from error
-            raise self._rejected(error) from error
+
+        def named() -> _Result:
+            try:
+                return action()
+            except Py4JJavaError as error:
+                if str(error.java_exception.getClass().getName()) in _EXISTS:
+                    raise NameTaken from error
+                raise
+
+        return self.call(named)
 
     def require_access(self) -> None:
         """Raise ConfigError if the store rejects the session's login or permits nothing."""

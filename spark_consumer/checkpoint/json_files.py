@@ -86,6 +86,15 @@ class JsonStorage(JsonFiles, Protocol):
         ...
 
 
+def local_path(address: str) -> Path | None:
+    """Return the path of a folder on this machine, from a path or an address of the scheme `file`.
+
+    None for any other address.
+    """
+    path = address.removeprefix("file://").removeprefix("file:")
+    return None if "://" in path else Path(path)
+
+
 class LocalFolder:
     """A folder on this machine."""
 

@@ -35,9 +35,9 @@ _BITS_AS_BLANKS = {ord("0"): " ", ord("1"): "\t"}
 class Storage:
     """One folder: implements `JsonStorage`; names are paths relative to it.
 
-    Every method blocks, and raises UnreachableError if the file system fails.  To open a folder
-    raises ConfigError if Spark has no file system for its scheme, and to write to it if its store
-    cannot decide between two runs.
+    Every method blocks, and raises UnreachableError if the file system fails.  Opening a folder
+    raises ConfigError if Spark has no file system for its scheme; writing to it does so if the
+    store cannot decide between two runs.
     """
 
     def __init__(self, spark: SparkSession, root: str, *, guard: Storage | None = None) -> None:

@@ -55,8 +55,8 @@ def _moved(folder: HadoopFolder, name: str, data: bytes, move: Callable[[str, st
 class LocalFiles:
     """Files of a local disk: a hard link names a new one, which a local rename would replace.
 
-    A file has no checksum file, as Hadoop's local files have: the two cannot be replaced in
-    one step, and Hadoop's own rename deletes the former file first, so that a reader at that moment
+    A file has no checksum file, unlike Hadoop's local files: the two cannot be replaced in one
+    step, and Hadoop's own rename deletes the former file first, so that a reader at that moment
     finds none.
     """
 

@@ -146,7 +146,9 @@ class LeaseSeen:
 
 
 class Lease:
-    """The lease of the run that is the writer; every method raises WriterReplaced after another.
+    """The lease of the run that is the writer.
+
+    Every method raises WriterReplaced once another run has taken the folder.
 
     The lease says whether the run is alive; it does not protect the folder, the writers' numbers
     do.  It lets a second run stand by.  Without it two supervised runs would replace each other

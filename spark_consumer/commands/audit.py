@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -27,10 +27,6 @@ from tidegate.spark_consumer.core.sink_names import CHANGELOG
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import find_missing_topics
 from tidegate.spark_consumer.spark.requirements import require_spark
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.config import ConsumerConfig
-
 
 _SMALL_BYTES = 64 * 1024**2
 """The files of all changelogs together: these are read in seconds."""

@@ -1,6 +1,6 @@
-"""Keeps silent what py4j says of its connections to a JVM that has been stopped.
+"""Drops py4j's log records about its connections to a JVM that has been stopped.
 
-It says so at length, once for each connection; what a program has to know is raised as well.
+They are long, one for each connection; what a program has to know is raised as well.
 """
 
 from __future__ import annotations

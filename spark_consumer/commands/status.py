@@ -24,7 +24,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.topics import TEMPLATE_DEFAULT, TEMPLATE_SETTING, TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
-from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder
+from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder, local_path
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.file_names import QUERY_FILE, frontier_file, schema_file
 from tidegate.spark_consumer.core.part_log import FrontierLog
@@ -175,13 +175,14 @@ def _lag(us: int, now_us: int) -> float | None:
 
 
 def _folder(checkpoint: str) -> LocalFolder:
-    if "://" in checkpoint:
+    path = local_path(checkpoint)
+    if path is None:
         raise ConfigError(
             "status reads checkpoints on this machine only",
             hint="Run it where the checkpoint is, or look at the run's metrics",
             checkpoint=checkpoint,
         )
-    return LocalFolder(Path(checkpoint.removeprefix("file:")) / "gate")
+    return LocalFolder(path / "gate")
 
 
 def _newest_state(files: JsonFiles, checkpoint: str) -> State:

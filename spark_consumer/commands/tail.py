@@ -143,7 +143,9 @@ def _plain(value: Any) -> Any:
     """Return a value as JSON has it, with nothing rounded."""
     match value:
         case datetime():
-            return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            # strftime writes the year 1 as "1".
+            utc = value.astimezone(UTC).replace(tzinfo=None)
+            return f"{utc.isoformat(timespec='microseconds')}Z"
         case date():
             return value.isoformat()
         case Decimal():

@@ -56,9 +56,9 @@ class Segment:
     """Changes that wait for the watermark, sorted by order key, in one file.
 
     All lie within `min_us` and `max_us`; those at or below the state's watermark are already
-    released.  `quantiles_us` cuts the rows, as first written, into parts of about
-    equal size.  In a plan `rows` is an estimate, `parts` is empty and the name lacks the writer.
-    `size_bytes` is at least that of all keys and values; None in states of an older program.
+    released.  `quantiles_us` cuts the rows, as first written, into parts of about equal size.  In a
+    plan `rows` is an estimate, `parts` is empty and the name lacks the writer.  `size_bytes` is
+    at least that of all keys and values; None in states of an older program.
     """
 
     name: str

@@ -79,7 +79,7 @@ def _run_of_partition(
     for level in range(
         1 + max((file_level for file_level in levels if file_level is not None), default=-1)
     ):
-        for first, end in _segments(levels, level):
+        for first, end in _stretches(levels, level):
             due = end
             if end == len(files):  # more may follow
                 of_level = [n for n in range(first, end) if levels[n] == level]
@@ -103,7 +103,7 @@ def _level(file: DataFile, limits: CompactionLimits) -> int | None:
     return level
 
 
-def _segments(levels: Sequence[int | None], level: int) -> Iterator[tuple[int, int]]:
+def _stretches(levels: Sequence[int | None], level: int) -> Iterator[tuple[int, int]]:
     """Yield the bounds of the longest stretches of files up to a level."""
     first: int | None = None
     for n, file_level in enumerate([*levels, None]):

@@ -85,9 +85,10 @@ def schema_file(schema_id: int) -> str:
     return f"schemas/{schema_id}.json"
 
 
-def number_in(file_name: str) -> int:
-    """Return the number of a plan's or state's file name."""
-    return int(file_name.removesuffix(".json"))
+def number_in(file_name: str) -> int | None:
+    """Return the number of a plan's or state's file name; None for any other file's."""
+    number, _, ending = file_name.partition(".")
+    return int(number) if ending == "json" and number.isdecimal() else None
 
 
 def require_known(what: str, data: Mapping[str, Any], *, newest: int) -> int:

@@ -257,7 +257,7 @@ class Plan:
         return tuple(gap for gap in self.gaps if gap.from_us <= through_us)
 
     def gaps_within(self, bounds: ReleaseBounds) -> tuple[PartitionGap, ...]:
-        """Return the segments that lie at least partly within a release's bounds."""
+        """Return the accepted gaps that lie at least partly within a release's bounds."""
         below = self.gaps_below(bounds.through_us)
         return tuple(gap for gap in below if gap.until_us - 1 > bounds.after_us)
 

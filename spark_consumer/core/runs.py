@@ -84,7 +84,7 @@ class CaughtUp:
     def waiting(
         self, frontier: Frontier | None, *, now_s: float, batch_s: float | None = None
     ) -> Waiting:
-        """Return the text of what the run waits for.
+        """Return how far the run is from its end, and what it waits for.
 
         `frontier` is the state's; `batch_s` is the seconds that the running batch has taken.
         """

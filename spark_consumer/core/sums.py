@@ -97,9 +97,11 @@ class Conflict:
     changes: int
     """Order keys with such records."""
     commit_timestamp_us: int
-    """One of them: its time; its first and its last record, as topic/topic partition/offset."""
+    """The commit time of the lowest of these order keys."""
     first: str
+    """The first record of that order key, as topic/topic partition/offset."""
     last: str
+    """Its last record, likewise."""
 
 
 @dataclass(frozen=True, slots=True)

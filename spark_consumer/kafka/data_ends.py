@@ -1,4 +1,4 @@
-"""Whether the data topics have records that a batch did not read, asked of Kafka beside Spark."""
+"""Whether the data topics have records that a batch did not read; asks Kafka without Spark."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class DataEnds:
     def are_past(self, ends: EndOffsets) -> bool:
         """Whether a data topic has committed records after `ends`; blocks for some seconds at most.
 
-        A new topic counts two seconds after it was made.  True too where Kafka does not say: no
-        change waits for an answer that never comes.
+        A new topic is noticed within two seconds.  Returns True as well if Kafka does not answer,
+        so that no change waits for an answer that never comes.
         """
         try:
             self._admin = self._admin or make_client(AdminClient, self._config)

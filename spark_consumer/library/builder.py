@@ -16,7 +16,7 @@ from tidegate.program.logs import start_log
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.commands.audit import require_stream
-from tidegate.spark_consumer.config import SINKS, ConsumerConfig
+from tidegate.spark_consumer.config import SINKS, ConsumerConfig, names_in
 from tidegate.spark_consumer.core.sink_names import (
     CHANGELOG,
     CHANGELOG_BY_KEY,
@@ -117,8 +117,8 @@ class StreamBuilder:
         if name == "output":
             return self.output(str(value))
         if name == "sinks":
-            for sink in str(value).split(","):
-                self._add(sink.strip())
+            for sink in names_in(str(value)):
+                self._add(sink)
             return self
         self._options[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
         return self
@@ -131,7 +131,7 @@ class StreamBuilder:
 
     def output(self, path: str | os.PathLike[str]) -> Self:
         """Set the folder of all tables and manifests; raises ConfigError for a second one."""
-        folder = os.fspath(path).rstrip("/") or "/"
+        folder = os.fspath(path).rstrip("/") or os.fspath(path)[:1]
         if self._output not in (None, folder):
             raise ConfigError(
                 "a query has one output, which holds all of its tables",
@@ -279,8 +279,8 @@ class StreamBuilder:
         rows.  `name` is kept in the checkpoint; several functions need several names.  An error of
         the function ends the query.  It must not stop the query itself: set a flag instead.
 
-        Raises ConfigError if `function` is not callable, for another mode, or a name
-        that is in use.
+        Raises ConfigError if `function` is not callable, for another mode, or a name that is in
+        use.
         """
         require_function(function, "for_each_release")
         return self._add_own(

@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 
 
 _POLL_S = 1.0
+_LEAST_S = 0.001
+"""Spark waits for whole milliseconds, and raises an error of its own for none."""
 
 
 class QueryFailed(StreamingQueryException):
     """The query has ended by an error of the gate, of a sink, or of a program's function.
 
     `error` is that error, and the cause of this one: an error of Tidegate has a class, a hint and
-    fields.  `retriable` says whether to start the query again may help without a change.
+    fields.  `retriable` says whether starting the query again, unchanged, may help.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -127,7 +129,7 @@ class TidegateQuery(StreamingQuery):
         self._running.batch.expect(time_us)
         while not self._is_released(time_us):
             left_s = self._poll_s if end_s is None else min(self._poll_s, end_s - monotonic())
-            if left_s <= 0 or self.awaitTermination(left_s):  # type: ignore[arg-type]  # Spark takes parts of a second
+            if left_s < _LEAST_S or self.awaitTermination(left_s):  # type: ignore[arg-type]  # Spark takes parts of a second
                 return self._is_released(time_us)
         return True
 

@@ -6,13 +6,12 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.program.extras import Extra
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
-from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder
+from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder, local_path
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
 from tidegate.spark_consumer.core.sink_names import CHANGELOG
 from tidegate.spark_consumer.sinks.manifest import (
@@ -168,13 +167,14 @@ def _rows(manifest: Manifest, table: str) -> int | None:
 
 def _files(spark: SparkSession | None, address: str) -> ReleaseFiles:
     if spark is None:
-        if "://" in address:
+        path = local_path(address)
+        if path is None:
             raise ConfigError(
                 "releases: without a session, outputs on this machine only",
                 hint="Give a session: releases(spark, …)",
                 output=address,
             )
-        return LocalFolder(Path(address.removeprefix("file:")))
+        return LocalFolder(path)
     from tidegate.spark_consumer.checkpoint.storage import Storage  # noqa: PLC0415 - needs py4j
     from tidegate.spark_consumer.classic_session import require_classic  # noqa: PLC0415 - as above
     from tidegate.spark_consumer.sinks.delta.catalog import (  # noqa: PLC0415 - needs pyspark

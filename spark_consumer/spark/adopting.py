@@ -88,7 +88,7 @@ def adopt_output(
 ) -> Mapping[str, Any]:
     """Make an empty checkpoint continue at the end of the output; return that end.
 
-    After an interruption it is repeated.
+    A call that was interrupted can be repeated.
     """
     gate = Storage(spark, f"{config.checkpoint}/gate")
     gate.take()

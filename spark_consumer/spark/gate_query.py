@@ -73,7 +73,7 @@ class GateQuery:
 
 
 _WHOLE = frozenset({"addBatch", "triggerExecution"})
-"""The gate's own phases together, and all of both."""
+"""Spark's names for the gate's own phases together, and for a whole batch: sums, not phases."""
 
 
 class MetricsListener(StreamingQueryListener):

@@ -266,9 +266,9 @@ def begin(
         require_kept(read, kept, watermark_us=watermark_us)
         return
     begin_us = first_complete_us(kept, now_us=time.time_ns() // NS_PER_US)
-    if (
-        adopted := files.adopted()
-    ) is not None:  # changes missing before its end were recorded then
+    adopted = files.adopted()
+    if adopted is not None:
+        # The adoption has recorded the changes that are missing before the output's end.
         if begin_us is not None and begin_us > adopted.watermark_us:
             raise ChangesExpired(
                 "Kafka has removed changes after the end of the adopted output",

@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidegate.spark_consumer.batch.batch import Batch
+
 
 _POLL_SECONDS = 1.0
 _ABSENCES_MAX = 40
 _ABSENCE_PAUSE_S = 5.0
-"""Before the query starts again: what does not answer has three minutes or more within ten."""
-_UNFINISHED_S = 3_600
-"""After which a file that was not renamed is one of a write that was killed."""
+"""Pause before the query starts again: `_ABSENCES_MAX` of them last for three minutes or more."""
 
 
 def build_query(
@@ -108,6 +108,7 @@ def build_query(
     lease = LeaseKeeper(
         Lease(gate, writer), is_running=lambda: all(query.isActive for query in running)
     )
+    batch: Batch | None = None
     try:
         batch, writing = prepare(
             spark,
@@ -131,6 +132,8 @@ def build_query(
             spark.streams.addListener(listener)
         running.append(writing.start())
     except BaseException as error:
+        if batch is not None:
+            batch.close()
         lease.stop()
         if config.metrics_port:
             spark.streams.removeListener(listener)
@@ -197,12 +200,16 @@ def run(
             if lineage is not None:
                 lineage.begin()
             goal.resume(newest_state(gate))  # a stream that has ended gives no further batch
-            is_over, restarts = False, QueryRestarts()
+            is_over, is_resuming, restarts = False, False, QueryRestarts()
             absences = QueryRestarts(restarts_max=_ABSENCES_MAX)
             while not is_over:
                 goal_us = begun_us if config.until == "caught-up" else None
                 former = running
                 try:
+                    # A run that stood by may have taken the checkpoint during the pause.
+                    if is_resuming and not wait_for_turn(gate, stop=stop, health=health):
+                        break
+                    is_resuming = False
                     running = build_query(
                         spark, config, metrics=metrics, goal_us=goal_us, lineage=lineage
                     )
@@ -234,7 +241,8 @@ def run(
                         raise
                     _log().warning("a service does not answer", cause=str(fault))
                     running.pause()
-                    is_over = stop.wait(_ABSENCE_PAUSE_S)
+                    running.lease.stop()
+                    is_over, is_resuming = stop.wait(_ABSENCE_PAUSE_S), True
         except Exception as error:
             # The JVM may have ended in spite of its hook, in the middle of a batch.  The next run
             # repeats the batch, so this is a normal end.

@@ -40,7 +40,7 @@ _LOG_LINE = re.compile(rb"\{|\x1b\[|\d{4}-\d\d-")
 """How a line of our log begins: with JSON, or for people with the date, in colour or not."""
 
 _LAST_LINES_S = 2.0
-"""How long the last lines of a JVM that dies are waited for; one that lives on writes no end."""
+"""How long to wait for the last lines of a JVM; its output ends only if it dies."""
 
 
 @contextmanager
@@ -190,8 +190,8 @@ def local_session(
     `settings` are the program's own: they replace those that a local session has.
 
     Spark fetches packages by Apache Ivy, with this machine's settings for it, and keeps them in its
-    cache.  Raises UnreachableError if Spark does not start, most often because a package is
-    not available.
+    cache.  Raises UnreachableError if Spark does not start, most often because a package is not
+    available.
     """
     # Otherwise Python workers would use the `python3` on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

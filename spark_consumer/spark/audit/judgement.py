@@ -47,10 +47,10 @@ class AuditScope:
 
 @contextmanager
 def kept(frame: DataFrame, *, is_small: bool) -> Iterator[DataFrame]:
-    """Keep a frame within a block: read again, a topic would have more records.
+    """Keep a frame within a block: a topic that is read again may have more records.
 
-    A small one is computed at once, and has a plan of one node: to compare and to optimize the
-    plans of a few changes takes longer than everything that they do.
+    A small one is computed at once, and its plan has one node: with few changes, Spark needs more
+    time to compare and optimize plans than to run them.
     """
     if is_small:
         checkpointed = frame.localCheckpoint(eager=True)
@@ -69,7 +69,7 @@ def kept(frame: DataFrame, *, is_small: bool) -> Iterator[DataFrame]:
 def judge_origins(
     markers: Markers, rows: DataFrame, scope: AuditScope
 ) -> tuple[Findings, Mapping[str, int]]:
-    """Compare the figures of each origin and topic; return too how many lacked which figure."""
+    """Compare the figures of each origin and topic; also return how many lacked which figure."""
     stated = markers.origins.withColumn("state", _state(scope))
     keep = partial(kept, is_small=scope.is_small)
     with keep(stated) as origins, keep(_pairs(markers.totals, rows, origins)) as pairs:
@@ -192,7 +192,7 @@ def judge_transactions(sums: DataFrame, scope: AuditScope) -> Findings:
 def judge_releases(
     sums: DataFrame, manifests: DataFrame, *, is_small: bool
 ) -> tuple[Findings, int]:
-    """Compare each release with its manifest; return too how many changes there are."""
+    """Compare each release with its manifest; also return how many changes there are."""
     joined = sums.join(manifests, "release", "full").withColumn(
         "found", F.coalesce("found", F.lit(0))
     )

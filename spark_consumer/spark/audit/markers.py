@@ -67,8 +67,8 @@ def decoded_records(chosen: DataFrame, schema_of: Callable[[int], Mapping[str, A
 def read_markers(bodies: DataFrame) -> Markers:
     """Read what `decoded_records` returns, several times: the caller persists it.
 
-    Each copy of a plan would else parse the schema and Hadoop's settings for its decoder.  Raises
-    ConfigError for a topic without a stream and MixedEpochs for one with two.
+    Otherwise each copy of a plan would parse the schema and Hadoop's settings for its decoder.
+    Raises ConfigError for a topic without a stream and MixedEpochs for one with two.
     """
     filters = _stream(bodies)
     finished = _whole_markers(bodies.select("offset", f"{_member('PartitionFinished')}.*"))

@@ -391,6 +391,14 @@ def test_what_cannot_be_is_refused_by_its_name_without_a_secret(changes, text):
     assert "secret" not in str(caught.value)
 
 
+def test_a_wrong_list_of_sinks_is_the_only_fault():
+    for more in ({"ordered_topic": "x"}, {"iceberg_namespace": "bank"}):
+        with pytest.raises(ConfigError) as caught:
+            load(sinks="topic,iceberg_mirror,tape", **more)
+        assert "'tape': not one of" in str(caught.value)
+        assert "to sinks" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

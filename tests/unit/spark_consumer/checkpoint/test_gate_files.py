@@ -110,6 +110,20 @@ def test_the_newest_state_is_found_also_where_the_listing_lacks_it(storage, list
     assert files.release_max() == 9
 
 
+def test_other_files_among_the_states_are_passed_over(storage, files):
+    files.store_state(State(prefix="bank", query_id="q", batch=4, frontier="f"))
+    for name in ("5.json.bak", "notes.txt", "6 (copy).json"):
+        storage.write_json(f"states/{name}", {})
+        storage.write_json(f"plans/{name}", {})
+    assert newest_state(storage).batch == files.batch_max() == 4
+
+
+def test_an_identity_with_other_fields_is_named(storage, files):
+    storage.write_json(QUERY_FILE, {"query_id": "q", "prefix": "bank", "output": "o", "more": 1})
+    with pytest.raises(CheckpointMismatch, match=QUERY_FILE):
+        files.identify(TopicNames("bank"), output="o")
+
+
 def test_a_sink_has_the_releases_and_batches_of_states_and_of_an_unfinished_plan(files):
     sinks = ("changelog", "mirror")
 
@@ -311,6 +325,15 @@ def test_lines_of_the_offset_log_are_distinguished_by_their_topics():
         parse_offset_log(HEAD.replace("v1", "v2"), batch=0)
     with pytest.raises(CheckpointMismatch, match="bank"):
         parse_offset_log(f'{HEAD}{{"bank.a":{{"0":1}}}}\n{{"bank.a":{{"0":1}}}}', batch=0)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "v1\n", f"{HEAD}{{", f"{HEAD}7", f'{HEAD}{{"bank.a":{{"x":1}}}}']
+)
+def test_an_entry_of_the_offset_log_that_was_cut_off_is_named(text):
+    with pytest.raises(CheckpointMismatch, match="not as Spark wrote it") as caught:
+        parse_offset_log(text, batch=4)
+    assert caught.value.fields["batch"] == 4
 
 
 def test_what_was_read_ends_with_the_last_batch_that_spark_has_committed():

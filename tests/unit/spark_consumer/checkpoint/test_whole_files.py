@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
+from pyspark.errors.exceptions.base import UnsupportedOperationException
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.spark_consumer.checkpoint.hadoop_folder import NameTaken
+from tidegate.spark_consumer.checkpoint.hadoop_folder import HadoopFolder, NameTaken
 from tidegate.spark_consumer.checkpoint.whole_files import (
     AzureFiles,
     HdfsFiles,
@@ -100,6 +101,17 @@ def test_only_a_new_file_asks_whether_the_name_is_taken():
         one.naming.assert_not_called()
         files(one).create(NAME, b"new")
         one.naming.assert_called_once()
+
+
+def test_what_pyspark_makes_of_an_error_of_java_is_unreachable_for_every_call():
+    store = HadoopFolder(MagicMock(), "hdfs://lake/gate")
+
+    def refuse():
+        raise UnsupportedOperationException(message="hard links")
+
+    for call in (store.call, store.naming):
+        with pytest.raises(UnreachableError, match="hard links"):
+            call(refuse)
 
 
 # ---------------------------------------------------------------- Azure's data lake

@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from io import StringIO
 
 import pytest
@@ -35,6 +36,7 @@ from tidegate.spark_consumer.commands import audit as audit_command
 from tidegate.spark_consumer.commands import audit as audit_module
 from tidegate.spark_consumer.commands import run as command
 from tidegate.spark_consumer.commands import status as status_module
+from tidegate.spark_consumer.commands import tail as tail_command
 from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status, tables_of
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import OutputProof, State
@@ -375,6 +377,14 @@ def test_slots_are_listed_by_how_far_they_are_behind(place):
     assert status(str(place / "check"))["slots"] == []
 
 
+def test_a_checkpoint_is_named_by_a_path_or_by_an_address_of_this_machine(place):
+    figures = status(str(place / "check"), now_s=lambda: 10.0)
+    for scheme in ("file:", "file://"):
+        assert status(f"{scheme}{place}/check", now_s=lambda: 10.0) == figures
+    with pytest.raises(ConfigError, match="on this machine only"):
+        status("s3a://lake/check")
+
+
 def test_the_last_releases_are_those_of_the_outputs_manifests(place):
     found = status(str(place / "check"))["last_releases"]
     assert [one["release"] for one in found] == list(range(12 - RELEASES_SHOWN, 12))
@@ -475,3 +485,16 @@ def test_what_is_unknown_is_a_dash_and_markup_is_text():
     assert "slots, the slowest first" in text
     assert "accepted gaps" not in text
     assert "last releases" not in text
+
+
+# ---------------------------------------------------------------- tail
+
+
+def test_a_time_of_the_first_thousand_years_has_four_digits_for_the_year(place, monkeypatch):
+    first = datetime(1, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    row = dict.fromkeys(tail_command._SHOWN, 0) | {"commit_timestamp": first, "key": {"at": first}}
+    row |= dict.fromkeys(("new_values", "new_columns", "old_values", "old_columns"))
+    monkeypatch.setattr(tail_command, "_direct", lambda _: None)
+    monkeypatch.setattr(tail_command, "release_rows", lambda *_: [row])
+    (change,) = tail_command.tail(str(place / "out"), releases=1, follow=False)
+    assert change["commit_timestamp"] == change["key"]["at"] == "0001-01-02T03:04:05.000006Z"

@@ -152,6 +152,8 @@ def test_one_folder_holds_all(started, build, output, sinks):
         (lambda b: b.iceberg(changelog=False, mirror=False), r"iceberg: no table is asked for"),
         (lambda b: b.option("colour", 1), r"option colour: unknown setting"),
         (lambda b: b.option("output", None), r"option output: there is no value"),
+        (lambda b: b.output("").mirror().start("/check"), r"output: .*at least 1 character"),
+        (lambda b: b.options(output="/lake", sinks=" , ").start("/check"), r"has no output"),
         (lambda b: b.options(jars="a.jar"), r"option jars: it has no effect"),
         (lambda b: b.for_each_release("print"), r"not a function: str"),
         (lambda b: b.for_each_release(print, name=""), r"name is empty or in use"),

@@ -49,6 +49,7 @@ class JavaQuery:
         self.end(self.failure)
 
     def awaitTermination(self, timeout_ms=None):  # noqa: N802 - Spark's name
+        assert timeout_ms != 0, "Timeout has to be positive"
         has_ended = self.ended.wait(30 if timeout_ms is None else timeout_ms / 1_000)
         if self.failure is not None:
             raise StreamingQueryException(self.failure)
@@ -267,6 +268,8 @@ def test_a_release_has_come_when_the_watermark_has_passed_and_the_mirrors_have_i
     assert query.awaitRelease("1970-01-01T00:00:00.000005Z", timeout=0.01)
     # Without a time it is now.
     assert query.awaitRelease(timeout=0.01) is False
+    # Spark waits for whole milliseconds, and refuses to wait for none.
+    assert query.awaitRelease(timeout=0.0005) is False
 
 
 def test_to_wait_for_a_release_ends_with_the_query_or_raises_what_has_ended_it(running, gate):

@@ -89,7 +89,8 @@ def test_the_newest_ones_are_read_of_those_that_are_kept(publish, tmp_path):
     assert releases(None, tmp_path, last=2)["release"].tolist() == [4, 5]
     for _ in range(2):
         drop_manifests(DiskFolder(tmp_path), before=3)
-    assert releases(None, f"file:{tmp_path}")["release"].tolist() == [3, 4, 5]
+    for scheme in ("file:", "file://"):
+        assert releases(None, f"{scheme}{tmp_path}")["release"].tolist() == [3, 4, 5]
 
 
 def test_what_a_run_drops_meanwhile_is_left_out(publish, tmp_path):

@@ -249,6 +249,34 @@ def test_a_session_needs_iceberg_only_where_a_sink_does(monkeypatch, sinks, aske
     assert found == asked
 
 
+def test_a_query_that_does_not_start_leaves_no_client_open(monkeypatch):
+    steps = []
+
+    def refuse():
+        raise UnreachableError("Spark does not start the query")
+
+    def step(name):
+        return lambda *_: steps.append(name)
+
+    gate = SimpleNamespace(take=lambda: 1, root="file:/check/gate")
+    batch = SimpleNamespace(idle_s={}, close=step("sinks"))
+    for name in ("require_session", "require_login", "hide_logins"):
+        monkeypatch.setattr(query, name, lambda *_: None)
+    monkeypatch.setattr(query, "_folders", lambda *_: (gate, SimpleNamespace(root="file:/lake")))
+    monkeypatch.setattr(query, "newest_state", lambda _: None)
+    monkeypatch.setattr(query, "Lease", lambda *_: None)
+    lease = SimpleNamespace(stop=step("lease"))
+    monkeypatch.setattr(query, "LeaseKeeper", lambda *_, **__: lease)
+    writing = SimpleNamespace(start=refuse)
+    monkeypatch.setattr(query, "prepare", lambda *_, **__: (batch, writing))
+    config = ConsumerConfig(
+        bootstrap_servers="b", registry_url="http://r", prefix="bank", output="o", checkpoint="c"
+    )
+    with pytest.raises(UnreachableError):
+        query.build_query(None, config)
+    assert steps == ["sinks", "lease"]
+
+
 class Starts:
     """Notes what is stored of a start."""
 
@@ -353,6 +381,7 @@ def runs(monkeypatch):
     monkeypatch.setattr(query, "stopped_before_java", lambda *_: nullcontext())
     monkeypatch.setattr(query, "_folders", lambda *_: (None, None))
     monkeypatch.setattr(query, "newest_state", lambda _: None)
+    monkeypatch.setattr(query, "wait_for_turn", lambda *_, **__: True)
     monkeypatch.setattr(query, "_POLL_SECONDS", 0)
     monkeypatch.setattr(query, "_ABSENCE_PAUSE_S", 0)
     built = []
@@ -410,6 +439,21 @@ def test_a_service_that_has_answered_before_is_waited_for(runs):
     # Not without end.
     with pytest.raises(UnreachableError):
         runs(*[AWAY] * 100)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_run_that_lost_its_checkpoint_in_a_pause_stands_by(runs, monkeypatch, is_stopped):
+    turns = []
+
+    def wait_for_turn(*_arguments, **_named):
+        # The lease is released before: the other run need not wait for it.
+        turns.append([running.steps.copy() for running in runs.built])
+        return not is_stopped
+
+    monkeypatch.setattr(query, "wait_for_turn", wait_for_turn)
+    runs(AWAY)
+    assert turns == [[["batch", "query", "sinks", "lease"]]]
+    assert len(runs.built) == (1 if is_stopped else 2)
 
 
 def test_a_service_that_does_not_answer_at_the_start_ends_the_run(runs):
