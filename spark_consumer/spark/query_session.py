@@ -53,6 +53,8 @@ STORED_AS: Mapping[str, str | None] = {
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.sources.partitionOverwriteMode": "STATIC",
     "spark.sql.storeAssignmentPolicy": "ANSI",
+    # Rows that a sink has folded come as Arrow's.  0 is no limit for Spark; pyspark refuses it.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # Which columns and files a table gets, and what its commits say.
     f"{_DELTA}.autoCompact.enabled": "false",
     f"{_DELTA}.history.metricsEnabled": "true",

@@ -94,9 +94,13 @@ def test_maintenance_by_others_leaves_the_mirror_exact(kit, lake, topic):
     assert rows(lake) == [{"id": 1, "a": "z", "b": 2}]
 
 
-def test_a_programs_rule_for_assignments_does_not_reach_the_merge(kit, lake, topic):
-    """Iceberg's MERGE refuses LEGACY."""
-    with session_settings(kit.spark, {"spark.sql.storeAssignmentPolicy": "LEGACY"}):
+def test_a_programs_settings_do_not_reach_the_merge(kit, lake, topic):
+    """Iceberg's MERGE refuses LEGACY, and pyspark the 0 with which Spark itself has no limit."""
+    settings = {
+        "spark.sql.storeAssignmentPolicy": "LEGACY",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "0",
+    }
+    with session_settings(kit.spark, settings):
         own = QuerySession(kit.spark).spark
     sink = IcebergMirrorSink(own, lake.output, lake.place)
     sink.open(query_id="query-1", release_max=100)
@@ -104,7 +108,7 @@ def test_a_programs_rule_for_assignments_does_not_reach_the_merge(kit, lake, top
     for number, (mod, new) in enumerate(history):
         change = kit.Change(mod, {"id": 1}, new, us=number * 1_000)
         one, schemas = topic.row(change, ordinal=0), {topic.topic: topic.topic_schemas()}
-        sink.write(release_of(own, [one], schemas, number=number, small=False))
+        sink.write(release_of(own, [one], schemas, number=number, small=number == 1))
     assert rows(lake) == [{"id": 1, "a": "x", "b": 2}]
 
 
