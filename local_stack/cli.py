@@ -65,11 +65,11 @@ def fetch() -> None:
         with shown_progress("fetching the JVM parts") as report:
             parts = fetch_jvm_parts(java, report=report)
     if not are_class_archives_made(java, parts):
-        with shown_progress("recording the classes that Java loads") as report:
+        with shown_progress("recording the classes that Java loads (a minute or two)") as report:
             faults = make_class_archives(java, parts, report=report)
         for fault in faults:
             _say(f"will start slower, not recorded: {fault}")
-    typer.echo(parts.root)
+    typer.echo(f"JVM parts: {parts.root}")
 
 
 @app.command()

@@ -27,7 +27,10 @@ class Extra:
         if missing:
             raise ConfigError(
                 f"{', '.join(missing)}: not installed",
-                hint=f'Type: pip install "tidegate[{self.name}]"',
+                hint=(
+                    f'Type: pip install "tidegate[{self.name}]" '
+                    f'(in a clone of the repository: pip install ".[{self.name}]")'
+                ),
             )
 
 

@@ -189,7 +189,9 @@ def _unpack_registry(folder: Path) -> None:
             folder=str(folder),
         )
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # since Python 3.11.4; Debian 12 has 3.11.2
+            tar.extraction_filter = tarfile.data_filter
+        tar.extractall(folder)  # noqa: S202 - Ivy has compared the archive with its checksum
     archive.unlink()
     if not any(folder.glob("*-runner.jar")):
         raise FetchError("the schema registry's archive holds no runner jar", archive=archive.name)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
-
-from py4j.protocol import Py4JJavaError
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tidegate.schemas.errors import UnreachableError
-from tidegate.spark_consumer.checkpoint.hadoop_folder import HadoopFolder
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.checkpoint.hadoop_folder import HadoopFolder
+
 
 _Answer = TypeVar("_Answer")
 _GOOGLES = ("fs.gs", "google.cloud")
@@ -106,6 +107,8 @@ def find_access(folder: HadoopFolder) -> StoreAccess | None:
 
 
 def _answered(ask: Callable[[], _Answer]) -> _Answer:
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - `tail` is without Spark
+
     try:
         return ask()
     except Py4JJavaError as error:

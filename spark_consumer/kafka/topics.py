@@ -29,6 +29,7 @@ from tidegate.spark_consumer.core.retention import FirstRecord
 
 _POLL_SECONDS = 2.0
 _REPORT_SECONDS = 30.0
+_UNTIL_A_WORKER = "The first worker creates them; if one runs, check prefix and bootstrap_servers"
 
 
 def wait_for_topics(
@@ -58,7 +59,7 @@ def wait_for_topics(
             if error:
                 log.warning("waiting for Kafka", error=error, topics=missing)
             else:
-                log.info("waiting for topics", topics=missing)
+                log.info("waiting for topics", topics=missing, hint=_UNTIL_A_WORKER)
         if stop.wait(_POLL_SECONDS):
             return False
         try:

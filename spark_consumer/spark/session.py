@@ -10,12 +10,16 @@ not start.
 SIGTERM to spark-submit, or to a whole process group, reaches the JVM, whose hooks stop Spark's
 context, and with it the batch.  A hook runs before these, and returns when the run has stopped in
 order.  How long that may take is decided by the sender of the signal: SIGKILL ends it.
+
+Spark's context takes SIGINT from a program that has its own handler, and would cancel the batch;
+the program gets it back.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import threading
 from collections import deque
@@ -152,17 +156,29 @@ _FAILED_QUERIES_LOGS = (
 def session_of(config: ConsumerConfig) -> SparkSession:
     """Start the session of the settings, or the one that spark-submit has prepared."""
     app_name = f"tidegate-{config.prefix}"
-    if is_submitted():
-        return submitted_session(app_name=app_name)
-    log = structlog.get_logger("tidegate.spark_consumer")
-    log.info("Spark starts", packages="" if config.jars else config.session_packages)
-    return local_session(
-        master=config.master,
-        packages=config.session_packages,
-        jars=config.jars,
-        app_name=app_name,
-        java_options=config.java_options,
-    )
+    with _own_interrupt():
+        if is_submitted():
+            return submitted_session(app_name=app_name)
+        log = structlog.get_logger("tidegate.spark_consumer")
+        log.info("Spark starts", packages="" if config.jars else config.session_packages)
+        return local_session(
+            master=config.master,
+            packages=config.session_packages,
+            jars=config.jars,
+            app_name=app_name,
+            java_options=config.java_options,
+        )
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep the program's handler of SIGINT, if it has one, while a context is made."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if handler is not signal.default_int_handler:
+            signal.signal(signal.SIGINT, handler)
 
 
 def submitted_session(*, app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:

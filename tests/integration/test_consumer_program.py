@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -157,7 +158,8 @@ def test_it_waits_for_topics_is_operated_and_is_replaced_when_it_is_killed(share
         first.kill()
         ready("spare", (200, "ok"), spare)
         pipeline.wait_released(change(database, [KEYS + 1]), deadline_s=PATIENCE_S)
-        assert spare.stop() == 0
+        os.kill(spare.process.pid, signal.SIGINT)
+        assert spare.process.wait(deadline_s=PATIENCE_S) == 0
         assert '"run": 2' in spare.spec.log.read_text()
     finally:
         for one in started:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tarfile
+import shutil
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -62,8 +62,7 @@ def world(request, tmp_path):
             folder = fetched(f"io.apicurio:apicurio-registry-app:{version}", archive="tar.gz")
             jar = folder / "quarkus-run.jar"
             if not jar.exists():
-                with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
-                    archive.extractall(folder, filter="data")
+                shutil.unpack_archive(next(folder.glob("*.tar.gz")), folder)
             patch.setattr(JvmParts, "registry_jar", property(lambda _: jar))
             java = newer_java()
             patch.setattr(

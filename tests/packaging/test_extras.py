@@ -8,8 +8,8 @@ import sys
 import pytest
 
 EXTRAS = (
-    *("google", "grpc", "pyspark", "delta", "deltalake", "matplotlib", "pandas", "pyarrow"),
-    "psutil",
+    *("google", "grpc", "pyspark", "py4j", "delta", "deltalake", "matplotlib", "pandas"),
+    *("pyarrow", "psutil"),
 )
 
 # Imports every module below the packages named, with the extras hidden; prints those that failed.
@@ -87,7 +87,7 @@ def test_a_program_needs_its_extra_in_its_adapters_only(program, rooms):
 
 
 def test_the_producer_runs_without_pyspark_and_the_consumer_without_spanner():
-    spark = ("pyspark", "delta", "deltalake", "pandas", "pyarrow")
+    spark = ("pyspark", "py4j", "delta", "deltalake", "pandas", "pyarrow")
 
     assert failing("tidegate.producer", extras=spark) == []
     found = failing("tidegate.spark_consumer", extras=("google", "grpc", "deltalake", "pyarrow"))
@@ -140,14 +140,14 @@ def ended(package: str, *arguments: str, extras: tuple[str, ...]) -> tuple[int, 
     [
         ("tidegate.producer", ["run"], "google", 'pip install "tidegate[producer]"'),
         ("tidegate.producer", ["check"], "grpc", 'pip install "tidegate[producer]"'),
-        ("tidegate.spark_consumer", CONSUMER, "pyspark", 'pip install "tidegate[local]"'),
+        ("tidegate.spark_consumer", CONSUMER, "pyspark py4j", 'pip install "tidegate[local]"'),
         ("tidegate.spark_consumer", CONSUMER, "delta", "pip install --no-deps delta-spark=="),
         ("tidegate.local_stack", ["up"], "psutil", 'pip install "tidegate[local]"'),
         ("tidegate.local_stack", ["demo"], "spanner_simulator", 'pip install "tidegate[local]"'),
     ],
 )
 def test_a_program_without_its_extra_says_what_to_type(package, arguments, hidden, text):
-    exit_code, _, stderr = ended(package, *arguments, extras=(hidden,))
+    exit_code, _, stderr = ended(package, *arguments, extras=tuple(hidden.split()))
 
     assert exit_code == 2
     assert text in stderr

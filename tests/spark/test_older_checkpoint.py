@@ -6,7 +6,7 @@ calls write the same records, so that a new broker has them at the same offsets.
 """
 
 import json
-import tarfile
+import shutil
 import time
 from pathlib import Path
 
@@ -35,8 +35,7 @@ PATIENCE_S = 600
 @pytest.fixture
 def folder(tmp_path):
     """The checkpoint and the output, in another place than they were written in."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(ARCHIVE, tmp_path)
     query = tmp_path / "checkpoint" / "gate" / "query.json"
     content = json.loads(query.read_text())
     query.write_text(json.dumps({**content, "output": f"file:{tmp_path}/output"}))

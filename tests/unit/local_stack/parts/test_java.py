@@ -6,6 +6,7 @@ import json
 import os
 import runpy
 import sys
+import tarfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,6 +239,21 @@ def test_a_fetched_set_is_whole_and_fetched_once(fetching: Fetching):
     }  # fmt: skip
     stamp.write_text("{")
     assert fetching.fetched is None
+
+
+def test_a_python_without_filters_unpacks_the_registry_too(
+    fetching: Fetching, monkeypatch: pytest.MonkeyPatch
+):
+    extractall = tarfile.TarFile.extractall
+
+    def of_python_3_11_2(
+        self: tarfile.TarFile, path: Path, members: Any = None, *, numeric_owner: bool = False
+    ) -> None:
+        extractall(self, path, members, numeric_owner=numeric_owner)
+
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", of_python_3_11_2)
+    assert fetching.fetch().registry_jar.read_text() == "runner\n"
 
 
 def test_the_operators_own_settings_are_handed_to_ivy(fetching: Fetching, tmp_path: Path):
