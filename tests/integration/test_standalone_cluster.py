@@ -28,7 +28,7 @@ from tidegate.local_stack.parts.process import choose_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep, pytest.mark.timeout(2_400)]
 
-ROWS = 300_000
+ROWS = 1_000_000
 PATIENCE_S = 1_500
 DAY_US = 86_400_000_000
 HOST = "127.0.0.1"

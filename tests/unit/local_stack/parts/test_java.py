@@ -188,10 +188,14 @@ class Fetching:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.cache, self.log = folder, folder / "cache", folder / "calls"
-        self.script = IVY.format(calls=self.log)
+        self.replace_program(IVY.format(calls=self.log))
+
+    def replace_program(self, script: str) -> None:
+        """Not in `fetch`: a program that another thread runs cannot be written."""
+        self.program = write_program(self.folder / "java", script)
 
     def fetch(self, **more: Any) -> JvmParts:
-        java = Java(program=write_program(self.folder / "java", self.script), major=17)
+        java = Java(program=self.program, major=17)
         return fetch_jvm_parts(java, cache=self.cache, **more)
 
     @property
@@ -297,7 +301,7 @@ def test_two_runs_at_once_fetch_once(fetching: Fetching):
     ],
 )
 def test_a_failure_says_why_and_publishes_nothing(fetching: Fetching, script, text, hint):
-    fetching.script = script
+    fetching.replace_program(script)
     with pytest.raises(FetchError, match=text) as caught:
         fetching.fetch()
     assert hint in caught.value.hint
