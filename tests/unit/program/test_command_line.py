@@ -73,5 +73,8 @@ def test_a_missing_extra_says_what_to_type_and_an_installed_one_is_not_loaded(mo
     assert "this" not in set(sys.modules) - before
     with pytest.raises(ConfigError) as caught:
         Extra("local", ("json", module)).require()
-    assert str(caught.value) == f'{module}: not installed. Type: pip install "tidegate[local]"'
+    assert str(caught.value) == (
+        f'{module}: not installed. Type: pip install "tidegate[local]" '
+        '(in a clone of the repository: pip install ".[local]")'
+    )
     assert caught.value.exit_code == 2
