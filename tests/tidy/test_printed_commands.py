@@ -125,7 +125,7 @@ def _pip_faults(arguments: list[str]) -> list[str]:
     found = []
     for wanted in arguments[1:]:
         name, _, extras = wanted.rstrip("]").partition("[")
-        known = EXTRAS.get(name)
+        known = EXTRAS.get("tidegate" if name == "." else name)
         if wanted[0] == "-" or (REPOSITORY / wanted / "pyproject.toml").exists():
             continue
         if "==" in wanted:
@@ -260,6 +260,7 @@ def test_hadoop_has_the_version_of_sparks_own():
         "./dev nonsense",
         "make sim SEEDING=3",
         'pip install "tidegate[nonsense]"',
+        'pip install ".[nonsense]"',
         "pip install nonsense",
         "pip install delta-spark==1.0.0",
         "pytest tests/nonsense.py",
