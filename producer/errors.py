@@ -53,11 +53,23 @@ def without_frames(error: TidegateError) -> TidegateError:
     The frames hold the response that was read when the error was raised, and its records: memory
     that the byte budget counts as free.  A bug keeps them, because it stops the worker.
     """
-    link: BaseException | None = None if isinstance(error, InvariantViolation) else error
-    while link is not None:
-        link.__traceback__ = None
-        link = link.__cause__ or link.__context__
+    if not isinstance(error, InvariantViolation):
+        for link in causes_of(error):
+            link.__traceback__ = None
     return error
+
+
+def causes_of(error: BaseException) -> list[BaseException]:
+    """Return an error and its causes, each once.
+
+    A cause that is raised again from the error that it caused closes a circle.
+    """
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and not any(link is known for known in links):
+        links.append(link)
+        link = link.__cause__ or link.__context__
+    return links
 
 
 class QueryError(ProducerError):

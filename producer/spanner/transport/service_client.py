@@ -24,6 +24,7 @@ from google.cloud.spanner_v1.services.spanner import SpannerClient
 from google.cloud.spanner_v1.services.spanner.transports import SpannerGrpcTransport
 from google.protobuf.message import DecodeError
 
+from tidegate.producer.errors import causes_of
 from tidegate.producer.spanner.transport.authorization import Authorization
 from tidegate.producer.spanner.transport.endpoint import Endpoint, Tls
 from tidegate.producer.spanner.transport.status import asked_pause_us, is_rejection
@@ -179,8 +180,6 @@ def _is_broken_connection(error: Exception) -> bool:
     )
 
 
-def _grpc_error(error: BaseException | None) -> grpc.RpcError | None:
+def _grpc_error(error: BaseException) -> grpc.RpcError | None:
     """Return gRPC's own error, with its trailers, for an error of Google's library."""
-    while error is not None and not isinstance(error, grpc.RpcError):
-        error = error.__cause__ or error.__context__
-    return error
+    return next((link for link in causes_of(error) if isinstance(link, grpc.RpcError)), None)

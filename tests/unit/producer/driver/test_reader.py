@@ -211,6 +211,16 @@ def test_an_error_that_is_kept_holds_no_response(read, inbox, records, then):
     assert held() is None
 
 
+def test_an_error_that_is_its_own_cause_is_reported(read, inbox):
+    """gRPC's error is raised from that of Google's library, which has it as its cause."""
+    error, cause = QueryInterrupted("gone"), ValueError("reset")
+    error.__cause__, cause.__cause__ = cause, error
+    read(Stream(error))
+    failed = inbox.get(timeout=WAIT_S)
+    assert failed.error is error
+    assert error.__traceback__ is cause.__traceback__ is None
+
+
 def test_after_stop_nothing_is_reported(read, inbox):
     reader = read(Stream([BEAT], ...))
     take(inbox, 1)
