@@ -1,9 +1,11 @@
-"""What the consumer costs: a backfill in one release, and small releases in each table format.
+"""What the consumer costs: a backfill, small releases in each table format, fresh tables.
 
     python -m benchmarks.consumer backfill [--rows 200000 1000000 5000000]
         [--sinks changelog,mirror topic ...] [--driver-memory 4g]
     python -m benchmarks.consumer iceberg [--changes 500] [--rounds 10] [--keys 20000]
         [--columns 9] [--warm-up 3] [--sinks "mirror, Spark" ...]
+    python -m benchmarks.consumer freshness [--rate 100] [--intervals 10000 5000 2000 0]
+        [--seconds 90] [--rounds 1]
 
 A line of JSON for each figure, and one for the machine; needs Java.
 """
@@ -18,10 +20,14 @@ from typing import Any
 
 import structlog
 
-from benchmarks.consumer import backfill, iceberg
+from benchmarks.consumer import backfill, freshness, iceberg
 from benchmarks.measuring import machine
 
-_MEASURES = {"backfill": backfill.measure, "iceberg": iceberg.measure}
+_MEASURES = {
+    "backfill": backfill.measure,
+    "iceberg": iceberg.measure,
+    "freshness": freshness.measure,
+}
 
 
 def main(arguments: list[str]) -> None:
@@ -53,6 +59,14 @@ def _options(arguments: list[str]) -> Any:
     lake.add_argument("--columns", type=int, default=9, help="besides the key")
     lake.add_argument("--warm-up", type=int, default=3, help="rounds that are left out")
     lake.add_argument("--sinks", nargs="*", default=[], help="all unless some are named")
+    fresh = chosen.add_parser("freshness")
+    fresh.add_argument("--rate", type=float, default=100.0, help="changes a second")
+    fresh.add_argument(
+        "--intervals", type=int, nargs="+", default=[10_000, 5_000, 2_000, 0],
+        help="milliseconds between two merges of the mirror, at least, of each run",
+    )  # fmt: skip
+    fresh.add_argument("--seconds", type=float, default=90.0, help="of each run, after as many")
+    fresh.add_argument("--rounds", type=int, default=1)
     return parser.parse_args(arguments)
 
 

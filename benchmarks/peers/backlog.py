@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -43,14 +44,21 @@ def write_backlog(name: DatabaseName, *, changes: int) -> str:
 
     `changes` is a multiple of ROWS_AT_ONCE. Takes about a minute for 300,000.
     """
-    database = create_database(name, _SCHEMA)
+    database, _, last_us = create_accounts(name)
     with ThreadPoolExecutor(_WRITERS) as writers:
-        inserted = writers.map(lambda n: _insert(database, n), range(_TRANSACTIONS_OF_ROWS))
-        last_us = max(inserted)
         updates = range(changes // ROWS_AT_ONCE)
         for _ in writers.map(lambda n: update(database, n), updates):
             pass
     return format_rfc3339((last_us + 1) * NS_PER_US)
+
+
+def create_accounts(name: DatabaseName) -> tuple[Any, int, int]:
+    """Create the database and its rows; return it, a time before its first row, and its last."""
+    database = create_database(name, _SCHEMA)
+    before_us = time.time_ns() // NS_PER_US
+    with ThreadPoolExecutor(_WRITERS) as writers:
+        inserted = writers.map(lambda n: _insert(database, n), range(_TRANSACTIONS_OF_ROWS))
+        return database, before_us, max(inserted)
 
 
 def key(transaction: int, number: int) -> int:

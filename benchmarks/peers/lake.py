@@ -160,7 +160,7 @@ def _used(process: ChildProcess, is_done: Callable[[], bool]) -> dict[str, float
     began, cpu_s = time.monotonic(), 0.0
     process.start()
     while not is_done():
-        cpu_s = max(cpu_s, _tree_cpu_s(process.pid))
+        cpu_s = max(cpu_s, tree_cpu_s(process.pid))
         now_s = time.monotonic() - began
         if now_s > _PATIENCE_S or not (process.is_running or is_done()):
             sys.exit(f"{process.spec.name} has not ended well: {process.log_tail(20)}")
@@ -168,7 +168,8 @@ def _used(process: ChildProcess, is_done: Callable[[], bool]) -> dict[str, float
     return {"wall_s": time.monotonic() - began, "cpu_s": cpu_s}
 
 
-def _tree_cpu_s(pid: int) -> float:
+def tree_cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process and those below it; 0 if it has ended."""
     with contextlib.suppress(psutil.Error):
         below = psutil.Process(pid).children(recursive=True)
         return sum(map(cpu_seconds, (pid, *(process.pid for process in below))))

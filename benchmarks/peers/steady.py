@@ -89,6 +89,8 @@ class Load:
     """The number of the first transaction; each row has the number of its last one."""
     committed_us: dict[int, int] = field(default_factory=dict)
     """The commit time of each transaction."""
+    rate: float = RATE
+    """Changes a second."""
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -109,7 +111,7 @@ class Load:
         while not self._over.is_set():
             self.committed_us[self.first + number] = update(database, self.first + number)
             number += 1
-            due_s = began_s + number * ROWS_AT_ONCE / RATE
+            due_s = began_s + number * ROWS_AT_ONCE / self.rate
             self._over.wait(max(0.0, due_s - time.monotonic()))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.consumer.backfill import _steps
 from benchmarks.consumer.feed import Feed
+from benchmarks.consumer.freshness import Reader
 
 
 @pytest.mark.parametrize(("rows", "ranges"), [(10_050, 2), (7, 1)])
@@ -50,3 +51,12 @@ def test_the_steps_of_the_last_release_are_timed_to_the_end_of_its_batch():
         line(31, "batch"),
     ]
     assert _steps(lines) == {"release": 3.0, "sink-changelog": 4.0, "state": 1.0}
+
+
+def test_a_transaction_has_arrived_with_the_first_version_that_has_it_or_a_later_one(tmp_path):
+    reader = Reader(tmp_path / "missing", ("Updated",))
+    reader.look()
+    assert reader.seen == []
+    reader.seen += [(3_000_000, 1), (9_000_000, 4)]
+    committed_us = {1: 1_000_000, 2: 2_000_000, 4: 5_000_000, 5: 8_000_000}
+    assert reader.delays_s(committed_us) == [2.0, 4.0, 7.0]
