@@ -68,7 +68,7 @@ class EndWatch:
         self._on_end = on_end
         self._open_reader = open_reader
         self._stopping = threading.Event()
-        self._rejections = Rejections(lambda: time.monotonic())
+        self._rejections = Rejections(time.monotonic)
         self.failure: TidegateError | None = None
         """Why the stream does not end, or why that cannot be found out."""
         self._thread = threading.Thread(target=self._run, name="end-watch", daemon=True)

@@ -244,7 +244,7 @@ def test_a_progress_topic_that_cannot_be_read_to_its_end_is_reported(find, recor
         find()
     assert closed
     answers.append(SimpleNamespace(error=lambda: KafkaError(KafkaError._TRANSPORT)))
-    with pytest.raises(UnreachableError, match="read to its end.*cause=.*Check the brokers"):
+    with pytest.raises(UnreachableError, match=r"read to its end.*cause=.*Check the brokers"):
         find()
 
 

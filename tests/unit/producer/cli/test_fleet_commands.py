@@ -107,7 +107,7 @@ def test_a_fleet_that_cannot_be_read_is_named(place, monkeypatch):
         away.partition = away.offset = away.error
         client = SimpleNamespace(consume=lambda *_: [away], close=lambda: None)
         patch.setattr(progress_follower, "consume_from_beginning", lambda *_, **__: client)
-        with pytest.raises(UnreachableError, match="read to its end.*cause=.*Check the brokers"):
+        with pytest.raises(UnreachableError, match=r"read to its end.*cause=.*Check the brokers"):
             read_fleet(config)
     place.record(beat(1), beat(1), slot=1)
     with pytest.raises(ConsumerError, match="two workers"):
