@@ -20,8 +20,6 @@ from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
-
     from tidegate.program.settings_stream import StreamSettings
 
 
@@ -67,7 +65,7 @@ def recorded_start(
         client_group=f"{topic}-start",
         options=options,
     )
-    reported: KafkaError | None = None
+    reported = None
     give_up_at = time.monotonic() + _PATIENCE_S
     with closing(consumer):
         while time.monotonic() < give_up_at:
