@@ -202,7 +202,7 @@ def test_a_marker_that_was_dropped_forgets_a_partition_that_is_announced_after_i
     """Slots are read one after the other: the announcement may be in a later one."""
     others = announced("u", 1_000), announced("w", 1_000)
     bodies = finished(totals=()), *others, announced("t", 10_000), announced("v", 60_000)
-    # Without its marker it would be followed for ever.
+    # Without its marker it would be followed without end.
     assert set(NOTHING_FOLLOWED.taken(read(*bodies, items_max=2)).followed) == {"v"}
 
 
