@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 class CallHangs(Exception):  # noqa: N818 - named for what happened; each caller turns it into its own outcome
-    """The call has not returned; its thread is still waiting."""
+    """The call has not returned; its `thread` is still waiting."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        super().__init__()
+        self.thread = thread
 
 
 def call_bounded(call: Callable[[], object], *, within_s: float) -> None:
@@ -39,11 +43,12 @@ def call_bounded(call: Callable[[], object], *, within_s: float) -> None:
         else:
             answers.put(None)
 
-    threading.Thread(target=make, name="kafka-call", daemon=True).start()
+    thread = threading.Thread(target=make, name="kafka-call", daemon=True)
+    thread.start()
     try:
         error = answers.get(timeout=within_s)
     except Empty:
-        raise CallHangs from None
+        raise CallHangs(thread) from None
     if error is not None:
         raise error
 

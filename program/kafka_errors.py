@@ -103,6 +103,23 @@ def kafka_failure(
     return UnreachableError(f"{head}no Kafka broker answers{place}", hint=hint, cause=cause.name())
 
 
+def not_read_to_end(
+    subject: str, *, topic: str, reported: KafkaError | None, **fields: object
+) -> UnreachableError:
+    """Return the error for a topic, or a part of it, that was not read to its end in time.
+
+    `subject` begins the text; `reported` is the client's last error since it read anything: without
+    one only an open transaction can hold the end back.
+    """
+    hint = "A transaction may be open in it; the broker ends it after its time-out"
+    if reported is not None:
+        fields |= {"cause": reported.str()}
+        hint = "Check the brokers: the client repeats what failed"
+    return UnreachableError(
+        f"{subject} cannot be read to its end", hint=hint, topic=topic, **fields
+    )
+
+
 def is_decisive(error: KafkaError) -> bool:
     """Whether an error alone shows what to change, so that a start need not wait longer.
 

@@ -8,8 +8,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from tidegate.program.kafka_clients import KafkaClientLog, consume_from_beginning
-from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
-from tidegate.schemas.errors import UnreachableError
+from tidegate.program.kafka_errors import (
+    AT_END,
+    GROUP_DENIED,
+    is_denied,
+    kafka_failure,
+    not_read_to_end,
+)
 from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
@@ -53,7 +58,6 @@ def recorded_start(
     the topic cannot be read to its end.
     """
     decoder = ProgressDecoder(schema_of)
-    give_up_at = time.monotonic() + _PATIENCE_S
     consumer = consume_from_beginning(
         topic,
         [_ROOT_SLOT],
@@ -61,6 +65,8 @@ def recorded_start(
         client_group=f"{topic}-start",
         options=options,
     )
+    reported = None
+    give_up_at = time.monotonic() + _PATIENCE_S
     with closing(consumer):
         while time.monotonic() < give_up_at:
             for message in consumer.consume(_BATCH_MAX, _POLL_S):
@@ -72,16 +78,15 @@ def recorded_start(
                         raise kafka_failure(error, attempt=f"cannot read topic {topic}")
                     if error.code() == AT_END:
                         return None
-                elif value is not None:
+                    reported = error
+                    continue
+                reported = None
+                if value is not None:
                     place = {"topic": topic, "slot": _ROOT_SLOT, "offset": message.offset()}
                     body = decoder.decode_at(value, **place).body
                     if isinstance(body, StreamStarted) and body.chunk == 0:
                         return body
-    raise UnreachableError(
-        "the progress topic cannot be read to its end",
-        hint="A transaction may be open in it; the broker ends it after its time-out",
-        topic=topic,
-    )
+    raise not_read_to_end("the progress topic", topic=topic, reported=reported)
 
 
 def require_topic_names(

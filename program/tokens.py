@@ -38,6 +38,8 @@ Below 0.8, at which librdkafka and Java's client renew: a client that asks then 
 """
 _PAUSE_S = 1.0
 """The pause between two calls of a source that failed or returned the same token again."""
+_SECONDS_MAX = 1e11
+"""The year 5138; times in milliseconds have passed it since 1973."""
 _NEWER_WITHIN_S = 1.0
 """How long a client of Kafka waits for a newer token.
 
@@ -56,7 +58,11 @@ class Token:
 
 
 class FreshTokens:
-    """The current token of one source, for all clients of a process; thread-safe."""
+    """The current token of one source, for all clients of a process; thread-safe.
+
+    A call that hangs keeps its thread.  With n of them the next call is n - 1 times `within_s`
+    after the last one, so a source that hangs for a day has kept about a hundred.
+    """
 
     def __init__(
         self,
@@ -65,12 +71,21 @@ class FreshTokens:
         setting: str,
         within_s: float = _WITHIN_S,
         now_s: Callable[[], float] = time.time,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start without a token; `setting` begins error texts, `now_s` is the wall clock."""
+        """Start without a token; `setting` begins error texts.
+
+        `now_s` is the wall clock, `clock_s` is monotonic.
+        """
         self._fetch = fetch
         self._setting = setting
         self._within_s = within_s
         self._now_s = now_s
+        self._clock_s = clock_s
+        self._hanging: list[threading.Thread] = []
+        """The calls that have not returned."""
+        self._next_call_s = 0.0
+        """When the source may be called again, while calls hang."""
         self._lock = threading.Lock()
         self._token: Token | None = None
         self._renew_at_s = float("-inf")
@@ -123,7 +138,8 @@ class FreshTokens:
                 # Without its traceback, which would keep alive what the callers hold.
                 self._failures, self._last_failure = self._failures + 1, copy(error)
                 raise
-            self._renew_at_s = min(now_s + _PAUSE_S, self._token.expires_at_s)
+            pause_s = max(_PAUSE_S, self._next_call_s - self._clock_s() if self._hanging else 0.0)
+            self._renew_at_s = min(now_s + pause_s, self._token.expires_at_s)
             valid_for_s = round(self._token.expires_at_s - now_s)
             structlog.get_logger().warning(
                 "token not renewed", error=str(error), valid_for_seconds=valid_for_s
@@ -137,10 +153,15 @@ class FreshTokens:
 
     def _fetched(self) -> Token:
         tokens: list[Token] = []
+        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
+        if self._hanging and self._clock_s() < self._next_call_s:
+            raise self._hangs()
         try:
             call_bounded(lambda: tokens.append(self._fetch()), within_s=self._within_s)
-        except CallHangs:
-            raise self._failure(f"the source has not answered in {self._within_s:g} s") from None
+        except CallHangs as call:
+            self._next_call_s = self._clock_s() + len(self._hanging) * self._within_s
+            self._hanging.append(call.thread)
+            raise self._hangs() from None
         except TidegateError:
             raise
         except Exception as error:
@@ -148,6 +169,10 @@ class FreshTokens:
         if tokens[0].expires_at_s <= self._now_s():
             raise self._failure("the source returned a token that has expired")
         return tokens[0]
+
+    def _hangs(self) -> UnreachableError:
+        reason, calls = f"the source has not answered in {self._within_s:g} s", len(self._hanging)
+        return self._failure(reason if calls == 1 else f"{reason}, {calls} times")
 
     def _failure(self, reason: str) -> UnreachableError:
         hint = "It is tried again: check the credentials, and what issues the tokens"
@@ -380,6 +405,10 @@ def _token(answer: object, login: str, setting: str) -> Token:
         case _:
             raise ConfigError(f"{setting}: {login} returned no token", hint=_RETURNS)
     match rest:
+        case [int() | float() as number, *_] if number >= _SECONDS_MAX and number != math.inf:
+            least = float(min(number, 1e300))
+            message = f"{setting}: {login} returned {least:g}, which is not in Unix seconds"
+            raise ConfigError(message, hint=_RETURNS)
         case [datetime(tzinfo=zone) as expires_at, *more] if zone is not None:
             expires_at_s = expires_at.timestamp()
         case [int() | float() as seconds, *more] if math.isfinite(seconds):

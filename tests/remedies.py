@@ -259,7 +259,6 @@ RESTARTED: Mapping[str, str] = dict.fromkeys(
         "QueryInterrupted",
         "ReportFailed",
         "RunStopped",
-        "producer/cli/fleet_reader.py",
         "producer/kafka/backfill_topic.py",
         "producer/kafka/publisher.py",
         "spark_consumer/checkpoint/whole_files.py",
@@ -271,7 +270,6 @@ RESTARTED: Mapping[str, str] = dict.fromkeys(
         "spark_consumer/spark/audit/auditing.py",
         "spark_consumer/spark/failures.py",
         "spark_consumer/spark/session.py",
-        "program/stream_start.py",
     ),
     "tests/spark/test_all_sinks_killed.py::test_killed_after_each_step_in_turn_the_batch_leaves_the_same",
 )

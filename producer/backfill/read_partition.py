@@ -19,12 +19,11 @@ Everything that a worker needs is in the token.  Spanner's tokens never have thi
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tidegate.schemas.errors import SchemaError
 
@@ -41,6 +40,7 @@ READ_PARTITIONS_MAX = 256
 Each of them names as many tokens at its end.
 """
 
+_KEY_PARTS = (str, int, float, type(None))
 _ROWS_MIN = 10_000
 """Least number of rows of a key range, except the last one."""
 _DONE = re.compile(rf"{PREFIX}done/([0-9]+)/([0-9]+)")
@@ -84,20 +84,45 @@ def reading_of(token: str) -> ReadPartition | None:
     if match is None:
         return None
     try:
-        content = base64.urlsafe_b64decode(match[3] + "=" * (-len(match[3]) % 4))
-        table, rows, after, through = json.loads(content)
-    except (ValueError, binascii.Error) as error:
+        table, rows, after, through = decoded(match[3])
+        number, of = int(match[1]), int(match[2])
+        require(isinstance(table, str) and table, table)
+        require(is_number(rows) and rows > 0, rows)
+        require(number < of, number)
+        return ReadPartition(table, number, of, rows, key_of(after), key_of(through))
+    except (ValueError, TypeError) as error:
         raise SchemaError(
             "the token of a read partition cannot be read", token=token, cause=str(error)
         ) from error
-    return ReadPartition(
-        table=table,
-        number=int(match[1]),
-        of=int(match[2]),
-        rows=rows,
-        after=None if after is None else tuple(after),
-        through=None if through is None else tuple(through),
-    )
+
+
+def decoded(text: str) -> Any:
+    """Return the content of a token's last part; raises ValueError if it is damaged."""
+    try:
+        return json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except RecursionError as error:
+        raise ValueError("too many brackets") from error
+
+
+def require(condition: object, value: object) -> None:
+    """Raise ValueError for a value of a token of which the condition is not met."""
+    if not condition:
+        raise ValueError(f"unexpected value {value!r}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a whole number, at least 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def key_of(content: object) -> Key | None:
+    """Return the key in a token; raises ValueError for anything else."""
+    if content is None:
+        return None
+    parts = content if isinstance(content, list) else [content]
+    is_key = parts is content and all(isinstance(part, _KEY_PARTS) for part in parts)
+    require(is_key, content)
+    return tuple(parts)
 
 
 def done_token(part: ReadPartition) -> str:

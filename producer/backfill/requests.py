@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from tidegate.producer.backfill.read_partition import is_number
 from tidegate.producer.backfill.table_run import RunChunk, RunWait
 from tidegate.producer.records import PartitionStartRecord
 from tidegate.schemas.errors import SchemaError
@@ -20,6 +21,8 @@ from tidegate.schemas.instants import NS_PER_US
 
 CHUNK_ROWS_DEFAULT = 5_000
 SHARE_DEFAULT = 20
+_START_US_MAX = ((1 << 63) - 1) // NS_PER_US
+"""The last time that a progress record can hold."""
 _NO_REQUEST = "a record is no request for a backfill"
 
 
@@ -81,16 +84,15 @@ class TableRequest:
             content: dict[str, Any] = json.loads(value)
             fields = {name: content[name] for name in cls.__slots__ if name in content}
             request = cls(**{**fields, "state": RunState(fields.get("state", RunState.RUNNING))})
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise SchemaError(_NO_REQUEST, cause=str(error)) from error
-        texts: tuple[object, ...] = (request.table, request.parent, request.where)
-        numbers: tuple[object, ...] = (
-            request.run, request.start_us, request.chunk_rows, request.share,
-        )  # fmt: skip
+        texts: tuple[object, ...] = (request.table, request.parent, request.where, request.by)
+        numbers = (request.run, request.start_us, request.chunk_rows, request.share)
         is_flag = isinstance(request.data_boost, bool)
         are_texts = all(isinstance(text, str) for text in texts)
-        are_numbers = all(isinstance(number, int) and number > 0 for number in numbers)
-        if not (is_flag and are_texts and are_numbers):
+        are_numbers = all(is_number(number) and number > 0 for number in numbers)
+        is_time = is_number(request.at_us) and are_numbers and request.start_us <= _START_US_MAX
+        if not (is_flag and are_texts and is_time):
             raise SchemaError(_NO_REQUEST, value=str(content)[:200])
         return request
 

@@ -18,13 +18,19 @@ longer.  Everything that a worker needs is in the token.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidegate.producer.backfill.read_partition import PREFIX, Key
+from tidegate.producer.backfill.read_partition import (
+    PREFIX,
+    Key,
+    decoded,
+    is_number,
+    key_of,
+    require,
+)
 from tidegate.schemas.errors import SchemaError
 
 _TOKEN = re.compile(rf"{PREFIX}table/([0-9]+)/([0-9]+)/(wait|chunk)/([A-Za-z0-9_-]+)")
@@ -142,20 +148,23 @@ def place_of(token: str) -> RunWait | RunChunk | None:
         return None
     run, number, kind, coded = match.groups()
     try:
-        text = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4))
-        table, after, refusals, at_ns, *rest = json.loads(text)
+        table, after, refusals, at_ns, *rest = decoded(coded)
         further = rest.pop() if rest and isinstance(rest[-1], dict) else {}
         # A chunk has its number of rows, a wait nothing.
-        rows, *_ = rest if kind == "chunk" else (0,)
-    except (ValueError, TypeError, binascii.Error) as error:
+        rows, *_ = rest if kind == "chunk" else (1,)
+        wait = RunWait(
+            int(run), table, int(number), key_of(after), refusals,
+            where=further.get("where", ""), failure=further.get("failure", ""), due_ns=at_ns,
+            held_ns=further.get("held", 0), since_ns=further.get("since", 0),
+            is_boosted=bool(further.get("boost", 0)),
+        )  # fmt: skip
+        for text in (table, wait.where, wait.failure):
+            require(isinstance(text, str), text)
+        for value in (refusals, at_ns, wait.held_ns, wait.since_ns, rows):
+            require(is_number(value), value)
+        require(rows > 0, rows)
+    except (ValueError, TypeError) as error:
         raise SchemaError(
             "the token of a backfill cannot be read", token=token, cause=str(error)
         ) from error
-    key = None if after is None else tuple(after)
-    wait = RunWait(
-        int(run), table, int(number), key, refusals,
-        where=further.get("where", ""), failure=further.get("failure", ""), due_ns=at_ns,
-        held_ns=further.get("held", 0), since_ns=further.get("since", 0),
-        is_boosted=bool(further.get("boost", 0)),
-    )  # fmt: skip
     return wait if kind == "wait" else wait.chunk(at_ns, rows=rows)

@@ -13,8 +13,9 @@ from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMess
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.program.kafka_clients import KafkaClientLog
+from tidegate.program.kafka_errors import not_read_to_end
 from tidegate.program.registry_http import HttpSchemaRegistry
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.registry import SchemaRegistry
@@ -77,11 +78,7 @@ def recorded_start(
     record, at_end = root_slot.poll(_POLL_S)
     while record is None and not at_end:
         if time.monotonic() > give_up_at:
-            raise UnreachableError(
-                "the progress topic cannot be read to its end",
-                hint="A transaction may be open in it; the broker ends it after its time-out",
-                topic=topic,
-            )
+            raise not_read_to_end("the progress topic", topic=topic, reported=root_slot.reported)
         record, at_end = root_slot.poll(_POLL_S)
     if config.names_source and record is not None and isinstance(record.body, StreamStarted):
         require_settings(

@@ -2,11 +2,13 @@
 
 A worker knows its own slots only, so this reads the whole progress topic, as `status` does.  If
 only stopped stream partitions are left, and others that wait for them, the stream does not end.
+Neither is its end found out while reading fails with an error that no retry repairs.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Protocol
@@ -17,6 +19,7 @@ from tidegate.lineage.fleet_status import PartitionCondition, PartitionStatus
 from tidegate.producer.cli.fleet_reader import FleetReader, FleetRecords
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import EndNotReached, StreamNotStarted
+from tidegate.program.calls import Rejections
 from tidegate.schemas.errors import TidegateError
 
 _LOOK_S = 1.0
@@ -47,7 +50,11 @@ class Reader(Protocol):
 
 
 class EndWatch:
-    """A thread that calls `on_end` once: after the stream's end, or when it cannot end."""
+    """A thread that calls `on_end` once: after the stream's end, or when it cannot be found out.
+
+    An error that is not retriable ends the watch, unless the topic was read in the five minutes
+    before it: a right may be missing while an operator changes it.
+    """
 
     def __init__(
         self,
@@ -61,8 +68,9 @@ class EndWatch:
         self._on_end = on_end
         self._open_reader = open_reader
         self._stopping = threading.Event()
-        self.failure: EndNotReached | None = None
-        """Why the stream does not end."""
+        self._rejections = Rejections(time.monotonic)
+        self.failure: TidegateError | None = None
+        """Why the stream does not end, or why that cannot be found out."""
         self._thread = threading.Thread(target=self._run, name="end-watch", daemon=True)
         self._thread.start()
 
@@ -83,6 +91,10 @@ class EndWatch:
             except StreamNotStarted:
                 self._stopping.wait(_LOOK_S)
             except TidegateError as error:
+                if not error.retriable and self._rejections.reject():
+                    self.failure = error
+                    self._on_end()
+                    return
                 _log.warning("reading interrupted", resource="stream's end", reason=str(error))
                 self._stopping.wait(_AGAIN_S)
 
@@ -91,6 +103,7 @@ class EndWatch:
         looks = 0
         while not self._stopping.is_set():
             status = reader.read().fleet()
+            self._rejections.accept()
             if status.has_ended:
                 return True
             stopped = held_by(status.partitions)

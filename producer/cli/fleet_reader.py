@@ -27,6 +27,7 @@ from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.slots import SlotRecovery
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.program.kafka_clients import admin_config
+from tidegate.program.kafka_errors import not_read_to_end
 from tidegate.schemas.errors import ConsumerError, UnreachableError
 from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
@@ -116,7 +117,7 @@ class FleetReader:
             if progress.position > before:
                 give_up_at, before = time.monotonic() + _PATIENCE_S, progress.position
             elif time.monotonic() > give_up_at:
-                raise _not_read_to_its_end(self._names.progress)
+                raise self._not_read_to_its_end()
         return self._records
 
     def read_past_open_transactions(self) -> FleetRecords:
@@ -132,7 +133,7 @@ class FleetReader:
         while progress.reached(_ROOT_SLOT) < end:
             self._poll(_POLL_S)
             if time.monotonic() > give_up_at:
-                raise _not_read_to_its_end(self._names.progress)
+                raise self._not_read_to_its_end()
         return self.read()
 
     def wait(self, seconds: float) -> None:
@@ -155,15 +156,13 @@ class FleetReader:
         if isinstance(event, ReadInterrupted) and self._follower.has_failed:
             raise ConsumerError(event.reason, topic=self._names.progress)
 
+    def _not_read_to_its_end(self) -> UnreachableError:
+        reported = self._follower.reported
+        return not_read_to_end("the progress topic", topic=self._names.progress, reported=reported)
+
     def close(self) -> None:
         """Stop reading."""
         self._follower.close()
-
-
-def _not_read_to_its_end(topic: str) -> UnreachableError:
-    message = "the progress topic cannot be read to its end"
-    hint = "A transaction may be open in it; the broker ends it after its time-out"
-    return UnreachableError(message, hint=hint, topic=topic)
 
 
 def read_fleet(config: ProducerConfig) -> FleetRecords:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -23,6 +23,7 @@ from tidegate.schemas.errors import SchemaError
 
 if TYPE_CHECKING:
     from tidegate.producer.config import ProducerConfig
+    from tidegate.program.registry_http import HttpSchemaRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,39 @@ def reset(
 ) -> ResetReport:
     """Remove topics, groups and, if requested, the registry's subjects of a stream.
 
-    `confirm` is shown what would be removed; nothing is changed if it returns false.  Raises
-    ConfigError for a stream with another `topic_template`, whose data topics would remain, while
-    workers are in the group, if the prefix of another stream continues this one, or for a missing
-    right, and UnreachableError.
+    `confirm` is shown what would be removed; nothing is changed if it returns false.  It is called
+    again if that has changed when all workers have left: a worker may still have made a topic.
+    Raises ConfigError for a stream with another `topic_template`, whose data topics would remain,
+    while workers are in the group, if the prefix of another stream continues this one, or for a
+    missing right, and UnreachableError.
     """
-    names = config.topic_names
-    removal = StreamRemoval(names, config.bootstrap_servers, kafka_options(config))
-    topics = removal.topics()
+    removal = StreamRemoval(config.topic_names, config.bootstrap_servers, kafka_options(config))
     registry = schema_registry(config)
+    report = _found(config, removal, registry, with_subjects=with_subjects)
+    while True:
+        if dry_run or report.is_empty or not confirm(report):
+            return report
+        require_no_worker(config, progress, former_run=None)
+        seen, report = report, _found(config, removal, registry, with_subjects=with_subjects)
+        if report == seen:
+            break
+    progress("deleting topics and groups", 0)
+    removal.remove(report.topics, report.groups)
+    for number, subject in enumerate(report.subjects):
+        progress("deleting subjects", number)
+        registry.delete(subject)
+    return replace(report, removed=True)
+
+
+def _found(
+    config: ProducerConfig,
+    removal: StreamRemoval,
+    registry: HttpSchemaRegistry,
+    *,
+    with_subjects: bool,
+) -> ResetReport:
+    names = config.topic_names
+    topics = removal.topics()
     if names.progress in topics:
         # A stream whose records cannot be decoded, because the registry has lost their schema, can
         # only be removed: what would be removed is shown.
@@ -76,13 +101,4 @@ def reset(
     if with_subjects:
         registry.require_reachable()
         subjects = [name for name in registry.subject_names() if names.is_subject(name)]
-    report = ResetReport(config.prefix, topics, removal.groups(), subjects)
-    if dry_run or report.is_empty or not confirm(report):
-        return report
-    require_no_worker(config, progress, former_run=None)
-    progress("deleting topics and groups", 0)
-    removal.remove(report.topics, report.groups)
-    for number, subject in enumerate(subjects):
-        progress("deleting subjects", number)
-        registry.delete(subject)
-    return ResetReport(config.prefix, report.topics, report.groups, subjects, removed=True)
+    return ResetReport(config.prefix, topics, removal.groups(), subjects)

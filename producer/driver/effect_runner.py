@@ -194,9 +194,7 @@ class EffectRunner:
                 self.stream_start = self._open_stream_start()
             case do.StartQuery():
                 _log.debug("query started", token=effect.token, start_ns=effect.start_ns)
-                reader = self._open_reader(effect, self._deliver)
-                self._readers[effect.query_id] = reader
-                reader.start()
+                return self._start_query(effect)
             case do.StopQuery():
                 self._stop_reader(effect.query_id)
             case do.ReleaseBudget():
@@ -245,6 +243,19 @@ class EffectRunner:
                 self._stop(effect.error)
             case _:
                 assert_never(effect)
+        return None
+
+    def _start_query(self, effect: do.StartQuery) -> on.QueryFailed | None:
+        """Start a reader; a query that cannot be opened has failed like one that was running."""
+        try:
+            reader = self._open_reader(effect, self._deliver)
+        except InvariantViolation:
+            raise
+        except TidegateError as error:
+            _log.warning("query failed", token=effect.token, error=str(error))
+            return on.QueryFailed(effect.token, effect.query_id, error)
+        self._readers[effect.query_id] = reader
+        reader.start()
         return None
 
     def _stop_reader(self, query_id: int) -> None:

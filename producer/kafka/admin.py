@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any, Generic, TypeVar
 
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.program.tokens import KafkaTokens
 from tidegate.schemas.errors import UnreachableError
 
 PATIENCE_S = 60.0
 PAUSE_S = 0.1
+_log = structlog.get_logger()
 
 _Answer = TypeVar("_Answer")
 
@@ -117,21 +123,59 @@ class RetryingAdmin(RetryingClient[AdminClient]):
         super().__init__(lambda: make_client(AdminClient, options))
 
 
+_TOKEN_PAUSE_S = 10.0
+"""The pause after a login without a token."""
+
+
 class SharedAdmin:
     """An admin client for several users of one thread; each may replace it for all of them.
 
     A user that got no answer replaces the client that it asked, but not a newer one.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """Start without a client; the first use creates it."""
+    def __init__(
+        self, config: Mapping[str, Any], *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start without a client; the first use creates it.  `clock_s` is monotonic."""
         self._config = dict(config)
+        self._clock_s = clock_s
         self._client: AdminClient | None = None
+        self._making: Future[AdminClient] | None = None
+        self._make_at_s = 0.0
 
-    def client(self) -> AdminClient:
-        """Return the current client; raises UnreachableError if its login has no token."""
-        self._client = self._client or make_client(AdminClient, self._config)
+    def client(self) -> AdminClient | None:
+        """Return the current client; None while its login has no token.  Never blocks.
+
+        A source of tokens may hang, or fail for a while: then another attempt follows.  Raises
+        ConfigError for a source that cannot work.
+        """
+        if self._client is None:
+            waits = isinstance(self._config.get("oauth_cb"), KafkaTokens)
+            self._client = self._made() if waits else make_client(AdminClient, self._config)
         return self._client
+
+    def _made(self) -> AdminClient | None:
+        """Return the client that another thread has made; None until then."""
+        if self._making is None and self._clock_s() >= self._make_at_s:
+            self._making = Future()
+            Thread(
+                target=self._make, args=(self._making,), name="admin-client", daemon=True
+            ).start()
+        if self._making is None or not self._making.done():
+            return None
+        making, self._making = self._making, None
+        try:
+            return making.result()
+        except UnreachableError as error:
+            self._make_at_s = self._clock_s() + _TOKEN_PAUSE_S
+            _log.debug("no admin client", reason=str(error))
+            return None
+
+    def _make(self, making: Future[AdminClient]) -> None:
+        try:
+            making.set_result(make_client(AdminClient, self._config))
+        except BaseException as error:  # noqa: BLE001 - raised where the client is used
+            making.set_exception(error)
 
     def replace(self, client: AdminClient | None) -> None:
         """Drop a client, unless it has already been replaced."""

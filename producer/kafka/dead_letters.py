@@ -29,8 +29,14 @@ from tidegate.producer.messages import (
     ParkedChange,
 )
 from tidegate.program.kafka_clients import admin_config, consume_from_beginning, listed_offset
-from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
-from tidegate.schemas.errors import SchemaError, UnreachableError
+from tidegate.program.kafka_errors import (
+    AT_END,
+    GROUP_DENIED,
+    is_denied,
+    kafka_failure,
+    not_read_to_end,
+)
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import US_PER_MS
 from tidegate.schemas.topics import HEADERS_PARKED
 
@@ -84,7 +90,7 @@ class KafkaDeadLetters:
             sizes=_LARGE_RECORDS,
         )
         try:
-            moved_at = time.monotonic()
+            moved_at, reported = time.monotonic(), None
             while left:
                 messages = consumer.consume(_BATCH_MAX, _POLL_S)
                 for message in messages:
@@ -93,21 +99,17 @@ class KafkaDeadLetters:
                     if error is None:
                         change, at_us = parked_change(message), _written_us(message)
                         yield DeadLetter(number or 0, offset or 0, change, at_us)
-                        moved_at = time.monotonic()
+                        moved_at, reported = time.monotonic(), None
                     elif error.code() != AT_END:
                         self._raise_denied(error)
+                        reported = error
                     elif number in left and (offset or 0) >= ends[number]:
                         left.discard(number)
                 if not messages:
                     yield None
                 if time.monotonic() - moved_at > self._patience_s:
-                    raise UnreachableError(
-                        "the dead-letter topic cannot be read to its end",
-                        hint=(
-                            "A transaction may be open in it; the broker ends it after its time-out"
-                        ),
-                        topic=self._topic,
-                    )
+                    subject = "the dead-letter topic"
+                    raise not_read_to_end(subject, topic=self._topic, reported=reported)
         finally:
             consumer.close()
 

@@ -57,12 +57,13 @@ class GroupMonitor:
                 return self._described(answer, client)
             self._admin.replace(client)  # longer than its own time-out: it may hang
         if self._answer is None and age_us >= _INTERVAL_US:
-            self._asked_us = now_us
-            self._answer = self._ask()
+            client = self._asked_client = self._admin.client()
+            if client is not None:
+                self._asked_us = now_us
+                self._answer = self._ask(client)
         return None
 
-    def _ask(self) -> Future[GroupMetadata | None]:
-        admin = self._asked_client = self._admin.client()
+    def _ask(self, admin: AdminClient) -> Future[GroupMetadata | None]:
         answer: Future[GroupMetadata | None] = Future()
 
         def ask() -> None:
@@ -151,11 +152,13 @@ class TopicMonitor:
         if age_us >= _INTERVAL_US:
             if self._answers:
                 self._admin.replace(self._asked_client)
-            self._asked_us = now_us
-            self._asked_client = self._admin.client()
-            self._answers = self._asked_client.describe_topics(
-                TopicCollection(self._topics), request_timeout=_TIMEOUT_S
-            )
+                self._answers = {}
+            client = self._asked_client = self._admin.client()
+            if client is not None:
+                self._asked_us = now_us
+                self._answers = client.describe_topics(
+                    TopicCollection(self._topics), request_timeout=_TIMEOUT_S
+                )
         return None
 
     def _observed(

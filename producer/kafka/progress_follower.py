@@ -21,7 +21,7 @@ from tidegate.schemas.errors import ConsumerError, SchemaError
 from tidegate.schemas.progress import ProgressRecord
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import KafkaError, Message
 
     from tidegate.schemas.progress_decoder import ProgressDecoder
 
@@ -56,6 +56,8 @@ class ProgressFollower:
         self._decoder = decoder
         self.has_failed = False
         """Whether reading has ended with the error that `poll` returned."""
+        self.reported: KafkaError | None = None
+        """The client's last error since it read a record or reached an end."""
         self._held = HeldMessages()
         self._interruption: ReadInterrupted | None = None
         """An interruption that was not returned yet."""
@@ -116,6 +118,7 @@ class ProgressFollower:
 
     def _take(self, message: Message) -> AccessDenied | None:
         error, slot, offset = message.error(), message.partition(), message.offset()
+        self.reported = None if error is None or error.code() == AT_END else error
         if error is not None and is_denied(error):
             return AccessDenied(f"topic {self._topic}", error.str())
         if error is not None and slot is not None and error.code() in OUT_OF_RANGE:

@@ -11,10 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.program.kafka_clients import make_client
-from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
+from tidegate.program.kafka_errors import (
+    AT_END,
+    GROUP_DENIED,
+    is_denied,
+    kafka_failure,
+    not_read_to_end,
+)
 from tidegate.schemas.instants import US_PER_MS
 
 _CALL_S = 10.0
@@ -89,8 +95,10 @@ class RecentRecords:
     def __iter__(self) -> Iterator[StoredRecord]:
         """Yield the records, those of each topic partition in its order.
 
-        Raises ConfigError if Kafka denies access; the client retries after any other error.
+        Raises ConfigError if Kafka denies access; the client retries after any other error, and
+        UnreachableError is raised if one has kept it from reading anything.
         """
+        reported: KafkaError | None = None
         give_up_at = time.monotonic() + _SECONDS_MAX
         while self._open:
             for message in self._consumer.consume(_BATCH, _POLL_S):
@@ -110,7 +118,12 @@ class RecentRecords:
                     self._open.discard(message.partition() or 0)
                 elif is_denied(error) and error.code() != GROUP_DENIED:  # it joins no group
                     raise kafka_failure(error, attempt=f"cannot read topic {self._topic}")
+                elif error.code() != GROUP_DENIED:
+                    reported = error
             if self._open and (time.monotonic() > give_up_at or self.count >= _RECORDS_MAX):
+                if reported is not None and not self.count:
+                    subject = f"topic {self._topic}"
+                    raise not_read_to_end(subject, topic=self._topic, reported=reported)
                 self.is_cut = True
                 return
 

@@ -74,6 +74,8 @@ class RootSlotReader:
         """An interruption that `poll_records` has not returned yet."""
         self._is_at_end = False
         self._is_end_reported = False
+        self.reported: KafkaError | None = None
+        """The client's last error since it read a record or reached the end."""
 
     def poll(self, timeout_s: float = 0.0) -> tuple[ProgressRecord | None, bool]:
         """Return (the record that opened the epoch if it was read just now, whether at the end).
@@ -163,6 +165,7 @@ class RootSlotReader:
 
     def _advance(self, message: Message) -> None:
         """Record the offset of a record; raises ProgressLost if reading moved backwards."""
+        self.reported = None
         offset = message.offset()
         if offset is None:
             return
@@ -182,6 +185,7 @@ class RootSlotReader:
             position = self._position
             raise ProgressLost(text, slot=_ROOT_SLOT, position=position, reason=error.str())
         is_end = error.code() == AT_END
+        self.reported = None if is_end else error
         if not is_end:
             resource = f"slot {_ROOT_SLOT} of topic {self._topic}"
             self._interruption = ReadInterrupted(resource, error.str())

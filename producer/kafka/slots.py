@@ -101,8 +101,11 @@ class SlotEnds:
         return None
 
     def _ask(self, now_us: int) -> None:
-        self._asked_client, self._asked_us = self._admin.client(), now_us
-        self._answers = self._asked_client.list_offsets(
+        client = self._asked_client = self._admin.client()
+        if client is None:
+            return
+        self._asked_us = now_us
+        self._answers = client.list_offsets(
             {place: OffsetSpec.latest() for place in self._places},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=_TIMEOUT_S,

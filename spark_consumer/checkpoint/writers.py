@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.schemas.errors import UnreachableError, invariant
-from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
+from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage, not_as_written
 from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
 
 CLAIMS_KEPT = 100
@@ -205,13 +205,30 @@ def seen_lease(files: JsonFiles, writer: int) -> LeaseSeen:
     """Return the stored lease of a run, given the run's number.
 
     A lease that cannot be read counts as not written yet: a run of an earlier version does not
-    replace a local file and its checksum of Hadoop's in one step.
+    replace a local file and its checksum of Hadoop's in one step.  Fields of later versions are
+    ignored.  Raises CheckpointMismatch for a lease with values of other kinds.
     """
     try:
         content = files.read_json(_lease_file(writer)) if writer else None
     except (UnreachableError, CheckpointMismatch):
         content = None
-    return LeaseSeen(writer) if content is None else LeaseSeen(writer, **content)
+    if content is None:
+        return LeaseSeen(writer)
+    try:
+        return _lease(writer, content)
+    except ValueError as error:
+        raise not_as_written(_lease_file(writer), error) from error
+
+
+def _lease(writer: int, content: object) -> LeaseSeen:
+    """Return a lease; raises ValueError for values of other kinds."""
+    fields = content if isinstance(content, dict) else {"renewals": content}
+    renewals, every_s = fields.get("renewals"), fields.get("every_s", RENEWED_EVERY_S)
+    is_given_back = fields.get("is_given_back", False)
+    match renewals, every_s, is_given_back:
+        case (None | int(), int() | float(), bool()) if not isinstance(renewals, bool):
+            return LeaseSeen(writer, renewals, every_s, is_given_back)
+    raise ValueError(f"unexpected lease {content!r}")
 
 
 def _lease_file(writer: int) -> str:

@@ -42,6 +42,11 @@ class MarkerChunk:
     chunks: int
     totals: tuple[tuple[str, OriginSum], ...]
 
+    @property
+    def size(self) -> int:
+        """How many entries it has, with its totals."""
+        return 1 + len(self.totals)
+
     @classmethod
     def of(cls, marker: PartitionFinished) -> MarkerChunk:
         """Return the compared part of a marker's chunk."""
@@ -95,13 +100,16 @@ class NewsReader:
     def __init__(self, *, after_us: int, items_max: int) -> None:
         """Pass over what began before `after_us`: it was announced by an earlier batch.
 
-        The news of a batch have `items_max` items at most.
+        The news of a batch have `items_max` items at most: announcements, chunks of markers, and
+        their totals.
         """
         self._after_us = after_us
         self._items_max = items_max
         self._announced: dict[str, int] = {}
         self._finished: dict[tuple[str, int], MarkerChunk] = {}
         self._forgets_us: int | None = None
+        self._items = 0
+        """A repeated record counts again."""
 
     def take(self, body: ProgressBody) -> None:
         """Take a record."""
@@ -109,12 +117,16 @@ class NewsReader:
             start_us = body.child.start_ns // NS_PER_US
             if start_us >= self._after_us:
                 self._announced[body.child.token] = start_us
+                self._items += 1
         elif isinstance(body, PartitionFinished):
-            self._finished[body.token, body.chunk] = MarkerChunk.of(body)
-        if len(self._announced) + len(self._finished) > self._items_max:
+            chunk = self._finished[body.token, body.chunk] = MarkerChunk.of(body)
+            self._items += chunk.size
+        if self._items > self._items_max:
             starts_us = [*self._announced.values(), self._after_us, self._forgets_us or 0]
-            self._forgets_us = max(starts_us)
-            self._announced, self._finished = {}, {}
+            # A marker may be read before the announcement, which is in another slot.
+            ends_us = (chunk.end_us for chunk in self._finished.values())
+            self._forgets_us = max(*starts_us, *ends_us)
+            self._announced, self._finished, self._items = {}, {}, 0
 
     @property
     def news(self) -> MarkerNews:
@@ -160,7 +172,10 @@ class OriginLedger:
     @property
     def size(self) -> int:
         """How many entries it has."""
-        return len(self.followed) + len(self.sums)
+        chunks = (
+            chunk for partition in self.followed.values() for chunk in partition.chunks.values()
+        )
+        return len(self.followed) + len(self.sums) + sum(chunk.size for chunk in chunks)
 
     def taken(self, news: MarkerNews) -> OriginLedger:
         """Return the ledger with the news of a batch; other markers have no effect."""

@@ -47,11 +47,13 @@ class ReleaseReader:
         """The newest ones, the oldest first."""
 
     def refresh(self) -> None:
-        """Read the releases since the last call.
+        """Read the releases since the last call; all of them if the output has begun again.
 
         While the output has no release, each call looks for the first one.  Raises ConfigError,
         SchemaError for an invalid manifest, and UnreachableError.
         """
+        if self.releases and self.read(self.releases[-1].number) != self.releases[-1]:
+            self.releases = ()  # of a former output, or a release that was written again
         newest = self.releases[-1].number if self.releases else self._newest()
         if newest is None:
             return

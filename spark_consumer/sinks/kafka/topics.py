@@ -28,7 +28,7 @@ from tidegate.program.kafka_clients import (
     listed_offset,
     make_client,
 )
-from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
+from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure, not_read_to_end
 from tidegate.schemas.errors import ConfigError, TidegateError, UnreachableError
 from tidegate.spark_consumer.sinks.kafka.port import TopicFacts
 
@@ -137,12 +137,12 @@ class TopicReader:
         )
         try:
             consumer.assign([TopicPartition(topic, number, start)])
-            moved_at = time.monotonic()
+            moved_at, reported = time.monotonic(), None
             while True:
                 for message in consumer.consume(_BATCH_MAX, _POLL_S):
                     error, offset = message.error(), message.offset() or 0
                     if error is None:
-                        moved_at = time.monotonic()
+                        moved_at, reported = time.monotonic(), None
                         if offset >= end:
                             return
                         yield message
@@ -150,15 +150,11 @@ class TopicReader:
                         return
                     elif is_denied(error):
                         raise kafka_failure(error, attempt=f"cannot read topic {topic}")
+                    elif error.code() != AT_END:
+                        reported = error
                 if time.monotonic() - moved_at > self._patience_s:
-                    raise UnreachableError(
-                        f"topic {topic} cannot be read to its end",
-                        hint=(
-                            "A transaction may be open in it; the broker ends it after its time-out"
-                        ),
-                        topic=topic,
-                        end=end,
-                    )
+                    subject = f"topic {topic}"
+                    raise not_read_to_end(subject, topic=topic, reported=reported, end=end)
         finally:
             consumer.close()
 

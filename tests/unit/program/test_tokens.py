@@ -230,6 +230,37 @@ def test_a_source_that_never_answers_is_given_up():
     stopped.set()
 
 
+def test_a_source_that_hangs_is_called_more_and_more_rarely():
+    """Each call that hangs keeps a thread."""
+    stopped, calls, clock_s = threading.Event(), [], [0.0]
+
+    def fetch():
+        calls.append(clock_s[0])
+        stopped.wait()
+        return Token(SECRET, 2e9)
+
+    tokens = FreshTokens(
+        fetch, setting="kafka_login", within_s=0.01, now_s=lambda: 1e9, clock_s=lambda: clock_s[0]
+    )
+    for _ in range(200):
+        with pytest.raises(UnreachableError, match="has not answered in"):
+            tokens.token()
+        clock_s[0] += 0.01
+    assert 10 < len(calls) < 25
+    # With a token that is still valid it is not asked at each use either.
+    tokens._token = Token(SECRET, 2e9)
+    for _ in range(20):
+        tokens.token()
+    assert len(calls) < 27
+    # Once the calls have ended, nothing is waited for.
+    tokens._token = None
+    hanging = list(tokens._hanging)
+    stopped.set()
+    for thread in hanging:
+        thread.join()
+    assert tokens.token().value == SECRET
+
+
 # ---------------------------------------------------------------- a program's own function
 @pytest.fixture
 def function(monkeypatch):
@@ -273,6 +304,10 @@ def test_a_function_returns_a_token_and_its_time_of_expiry(function, answer, tok
         # librdkafka takes neither; NaN is never over, and infinity is never renewed.
         ((SECRET, math.inf), ConfigError, "no time of expiry"),
         ((SECRET, math.nan), ConfigError, "no time of expiry"),
+        # Other units would be valid for thousands of years: no client would ever renew the token.
+        ((SECRET, 2e12), ConfigError, "2e.12, which is not in Unix seconds"),
+        ((SECRET, 2_000_000_000_000), ConfigError, "is not in Unix seconds"),
+        ((SECRET, 10**400), ConfigError, "is not in Unix seconds"),
         ((SECRET, datetime(2033, 5, 18)), ConfigError, "no time of expiry"),  # noqa: DTZ001 - its fault
         (OSError(SECRET), UnreachableError, "own_tokens:fetch raised OSError"),
         (SystemExit(SECRET), UnreachableError, "own_tokens:fetch raised SystemExit"),

@@ -1,5 +1,8 @@
 """A backfill before the stream: its key ranges, its tokens, all rows, then the change stream."""
 
+import base64
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +69,12 @@ def test_a_token_says_what_is_read(one):
     assert parents_of_rest(token) is None
 
 
+def coded(content):
+    """Return the last part of a token; a text is taken as JSON."""
+    text = content if isinstance(content, str) else json.dumps(content)
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
 def test_each_read_partition_leads_to_the_rest():
     tokens = [done_token(ReadPartition("t", number, 3, 10, None, None)) for number in range(3)]
     assert tokens == list(done_tokens(3))
@@ -79,6 +88,25 @@ def test_each_read_partition_leads_to_the_rest():
 def test_a_damaged_token_is_refused_by_name(text):
     with pytest.raises(SchemaError, match="the token of a read partition cannot be read"):
         reading_of(f"tidegate-backfill/read/0/1/{text}")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        7, None, [7, 9, None, None], ["", 9, None, None], ["t", "9", None, None],
+        ["t", True, None, None], ["t", 0, None, None], ["t", 9, 7, None], ["t", 9, None, "ab"],
+        ["t", 9, [["a"]], None], ["t", 9, {"a": 1}, None], "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_a_token_with_a_value_of_another_kind_is_refused_by_name(content):
+    with pytest.raises(SchemaError, match="the token of a read partition cannot be read"):
+        reading_of(f"tidegate-backfill/read/0/1/{coded(content)}")
+
+
+@pytest.mark.parametrize("numbers", ["1/1", f"0/{'9' * 5_000}"])
+def test_a_token_with_impossible_numbers_is_refused_by_name(numbers):
+    with pytest.raises(SchemaError, match="the token of a read partition cannot be read"):
+        reading_of(f"tidegate-backfill/read/{numbers}/{coded(['t', 9, None, None])}")
 
 
 NEXT_NS = 1_700_000_000_000_002_000

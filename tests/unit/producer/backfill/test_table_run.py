@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.producer.backfill.test_stream import KEYS
+from tests.unit.producer.backfill.test_stream import KEYS, coded
 from tidegate.producer.backfill.read_partition import REST, is_of_backfill, reading_of
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.backfill.table_run import RunChunk, RunWait, place_of
@@ -44,6 +44,12 @@ def test_a_record_holds_a_request():
         b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "state": "x"}',
         b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "where": 7}',
         b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "data_boost": 7}',
+        b'{"table": "t", "run": true, "parent": "p", "start_us": 1}',
+        b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "by": 7}',
+        b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "at_us": "x"}',
+        # No record of the progress topic could hold its time in nanoseconds.
+        b'{"table": "t", "run": 1, "parent": "p", "start_us": 9223372036854776}',
+        b"[" * 100_000,
     ],
 )  # fmt: skip
 def test_another_record_is_refused(value):
@@ -122,6 +128,21 @@ def test_tokens_of_other_stream_partitions_are_of_no_run_and_damaged_ones_refuse
     for text in ("A", "W10", "bm90IGpzb24", "_w"):
         with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
             place_of(f"tidegate-backfill/table/1/0/wait/{text}")
-    # A chunk without its number of rows.
+    # A chunk without its number of rows; then tokens with a value of another kind.
     with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
         place_of("tidegate-backfill/table/3/7/chunk/WyJ0IixbImEiXSwwLDYwXQ")
+    for content in (
+        7, [7, None, 0, 60], ["t", 7, 0, 60], ["t", "a", 0, 60], ["t", [["a"]], 0, 60],
+        ["t", None, "0", 60], ["t", None, -1, 60], ["t", None, 0, "60"], ["t", None, 0, True],
+        ["t", None, 0, 60, {"where": 7}], ["t", None, 0, 60, {"failure": 7}],
+        ["t", None, 0, 60, {"held": "1"}], ["t", None, 0, 60, {"since": None}],
+    ):  # fmt: skip
+        with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
+            place_of(f"tidegate-backfill/table/3/7/wait/{coded(content)}")
+    for content in (["t", None, 0, 60, "9"], ["t", None, 0, 60, 0], ["t", None, 0, 60, {}]):
+        with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
+            place_of(f"tidegate-backfill/table/3/7/chunk/{coded(content)}")
+    with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
+        place_of(f"tidegate-backfill/table/{'9' * 5_000}/7/wait/WyJ0IixbImEiXSwwLDYwXQ")
+    with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
+        place_of(f"tidegate-backfill/table/3/7/wait/{coded('[' * 100_000)}")

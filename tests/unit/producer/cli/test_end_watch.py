@@ -11,7 +11,7 @@ from tidegate.producer.cli.end_watch import EndWatch
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import StreamNotStarted
 from tidegate.program.settings import InvalidSettings
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import ConfigError, ConsumerError, UnreachableError
 
 NEEDED = {
     "bootstrap_servers": "b:1", "registry_url": "http://r:1", "prefix": "p", "project": "project",
@@ -69,6 +69,40 @@ def test_it_calls_once_when_all_is_published(looks):
     watch.close()
     assert readers.looks == []
     assert readers.closed >= 1
+
+
+def test_an_error_that_no_retry_repairs_ends_the_watch_with_it():
+    error = ConsumerError("records contradict the protocol")
+    readers, ends = Readers(error, error, True), threading.Event()
+    watch = EndWatch(None, ends.set, open_reader=readers)
+    assert ends.wait(30)
+    watch.close()
+    assert watch.failure is error
+    assert len(readers.looks) == 2  # nothing was ever read: it is not tried again
+
+
+def test_a_right_that_is_missing_for_a_while_ends_nothing(monkeypatch):
+    now_s = [0.0]
+    monkeypatch.setattr(end_watch.time, "monotonic", lambda: now_s[0])
+    denied = ConfigError("Kafka denies access to topics")
+
+    class Denied(Readers):
+        def read(self):
+            now_s[0] += 60.0
+            return super().read()
+
+    readers, ends = Denied(False, *[denied] * 3, False, *[denied] * 3, True), threading.Event()
+    watch = EndWatch(None, ends.set, open_reader=readers)
+    assert ends.wait(30)
+    watch.close()
+    assert (watch.failure, readers.looks) == (None, [])
+
+    readers, ends = Denied(False, *[denied] * 9), threading.Event()
+    watch = EndWatch(None, ends.set, open_reader=readers)
+    assert ends.wait(30)
+    watch.close()
+    assert watch.failure is denied
+    assert len(readers.looks) == 3  # after five minutes
 
 
 def partition(condition, reason=None):

@@ -9,7 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 from spanner_simulator import Simulator
 from tests.unit.producer.cli.conftest import NOWHERE, started
@@ -29,6 +29,7 @@ from tidegate.producer.cli.worker_parts import Parts
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.datastream.table_settings import LaterBackfill, TableSettings
 from tidegate.producer.errors import StreamChangedError
+from tidegate.producer.kafka import root_slot
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.spanner import channel
 from tidegate.program import kafka_clients
@@ -235,12 +236,16 @@ def test_a_system_that_does_not_answer_is_named(find, setting, address, named, m
 
 def test_a_progress_topic_that_cannot_be_read_to_its_end_is_reported(find, record, monkeypatch):
     closed = []
-    endless = SimpleNamespace(poll=lambda _s: (None, False), close=lambda: closed.append(1))
-    monkeypatch.setattr(environment, "open_root_slot", lambda *_: endless)
+    answers = []
+    client = SimpleNamespace(consume=lambda *_: list(answers), close=lambda: closed.append(1))
+    monkeypatch.setattr(root_slot, "consume_from_beginning", lambda *_, **__: client)
     monkeypatch.setattr(clients, "_SEARCH_PATIENCE_S", 0.1)
-    with pytest.raises(UnreachableError, match="cannot be read to its end"):
+    with pytest.raises(UnreachableError, match=r"read to its end.*transaction may be open"):
         find()
     assert closed
+    answers.append(SimpleNamespace(error=lambda: KafkaError(KafkaError._TRANSPORT)))
+    with pytest.raises(UnreachableError, match=r"read to its end.*cause=.*Check the brokers"):
+        find()
 
 
 def test_a_worker_reads_the_roots_slot_once(place, find, record, monkeypatch):

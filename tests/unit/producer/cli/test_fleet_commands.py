@@ -8,6 +8,7 @@ from itertools import islice
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError
 
 from tests.unit.producer.cli.conftest import NOWHERE, SLOTS, beat, started
 from tidegate.lineage.fleet_view import FleetView
@@ -32,6 +33,7 @@ from tidegate.producer.errors import (
     StreamChangedError,
     StreamNotStarted,
 )
+from tidegate.producer.kafka import progress_follower
 from tidegate.schemas.errors import ConfigError, ConsumerError, SchemaError, UnreachableError
 from tidegate.schemas.progress import (
     ControlState,
@@ -99,7 +101,13 @@ def test_a_fleet_that_cannot_be_read_is_named(place, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(fleet_reader, "_PATIENCE_S", -1.0)
         patch.setattr(fleet_reader, "_POLL_S", 0.0)
-        with pytest.raises(UnreachableError, match="cannot be read to its end"):
+        with pytest.raises(UnreachableError, match=r"read to its end.*transaction may be open"):
+            read_fleet(config)
+        away = SimpleNamespace(error=lambda: KafkaError(KafkaError._TRANSPORT))
+        away.partition = away.offset = away.error
+        client = SimpleNamespace(consume=lambda *_: [away], close=lambda: None)
+        patch.setattr(progress_follower, "consume_from_beginning", lambda *_, **__: client)
+        with pytest.raises(UnreachableError, match=r"read to its end.*cause=.*Check the brokers"):
             read_fleet(config)
     place.record(beat(1), beat(1), slot=1)
     with pytest.raises(ConsumerError, match="two workers"):
@@ -421,6 +429,26 @@ def test_nothing_goes_before_it_was_agreed_or_while_something_forbids_it(place, 
     # Records that cannot be read any more forbid nothing.
     stream.names_error = SchemaError("the registry does not know the schema")
     assert reset(place.config()).removed
+
+
+def test_what_a_worker_made_before_it_left_goes_too_once_it_was_agreed(place, stream, monkeypatch):
+    """A table that is found while the command waits has a topic, and subjects, by then."""
+    shown, later = [], ["bank.Accounts", *TOPICS]
+
+    def leave(*_, former_run):
+        stream.topics = later
+        stream.registry.register("bank.Accounts-value", {"type": "string"})
+
+    monkeypatch.setattr(reset_command, "require_no_worker", leave)
+    report = reset(place.config(), with_subjects=True, confirm=lambda seen: not shown.append(seen))
+    assert [seen.topics for seen in shown] == [TOPICS, later]
+    assert (report.topics, stream.removed) == (later, [*later, *GROUPS])
+    assert set(stream.registry.subjects) == {"other-value"}
+
+    stream.topics, stream.removed = TOPICS, []
+    agreed = iter((True, False))
+    report = reset(place.config(), confirm=lambda _report: next(agreed))
+    assert (report.topics, report.removed, stream.removed) == (later, False, [])
 
 
 def test_subjects_that_an_interrupted_reset_left_are_found(place, stream):

@@ -21,7 +21,12 @@ from tidegate.producer.errors import PositionExpired
 from tidegate.producer.memory.clock import ManualClock
 from tidegate.producer.messages import ParkedChange
 from tidegate.producer.records import HeartbeatRecord
-from tidegate.schemas.errors import InvariantViolation, ProducerError, UnreachableError
+from tidegate.schemas.errors import (
+    InvariantViolation,
+    ProducerError,
+    SchemaError,
+    UnreachableError,
+)
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import DataTopic, ProgressRecord
 
@@ -199,6 +204,22 @@ class TestEffects:
 
         loop(core, open_reader=open_reader).run()
         assert (reader.started, reader.stopped) == (True, False)
+
+    def test_a_query_that_cannot_be_opened_has_failed_and_stops_nothing_else(self):
+        """Such as one whose token a newer version has written."""
+        core = ScriptedCore(
+            Ticked=[[do.StartQuery("t", 1, 0), do.StartQuery("u", 2, 0)], []], QueryFailed=STOP
+        )
+        error, reader = SchemaError("the token of a backfill cannot be read"), FakeReader()
+
+        def open_reader(query, _deliver):
+            if query.token == "t":
+                raise error
+            return reader
+
+        loop(core, open_reader=open_reader).run()
+        assert core.events[-1] == on.QueryFailed("t", 1, error)
+        assert reader.started
 
 
 class TestGroup:

@@ -6,6 +6,7 @@ import time
 import weakref
 from contextlib import ExitStack
 from dataclasses import replace
+from queue import SimpleQueue
 from types import SimpleNamespace
 from unittest import mock
 from uuid import uuid4
@@ -27,8 +28,11 @@ from tidegate.producer.kafka import dead_letters
 from tidegate.producer.kafka.backfill_topic import RequestFollower, read_requests, write_request
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters, parked_change
 from tidegate.producer.kafka.group import group_members
+from tidegate.producer.kafka.monitors import GroupMonitor, TopicMonitor
+from tidegate.producer.kafka.slots import SlotEnds
 from tidegate.producer.messages import FORM_EVENT, FORM_REDRIVEN, ParkedChange
 from tidegate.program import kafka_clients
+from tidegate.program.tokens import KafkaTokens
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 
 GONE = KafkaException(KafkaError(KafkaError._TRANSPORT))
@@ -68,6 +72,44 @@ class TestAdmin:
         assert second is not first
         shared.replace(first)  # another user's late finding about the former one
         assert shared.client() is second
+
+    def test_a_shared_client_waits_for_its_token_beside_its_users(self, monkeypatch):
+        """They are polled in a worker's loop, which a source of tokens that hangs would hold."""
+        answers, now_s = SimpleQueue(), [0.0]
+
+        def token():
+            answer = answers.get(timeout=30)
+            if isinstance(answer, Exception):
+                raise answer
+
+        made = []
+        monkeypatch.setattr(kafka_admin, "AdminClient", lambda _config: made.append(1) or object())
+        tokens = KafkaTokens(SimpleNamespace(token=token))
+        shared = kafka_admin.SharedAdmin({"oauth_cb": tokens}, clock_s=lambda: now_s[0])
+        users = (
+            SlotEnds(shared, topic="p", slots=1),
+            TopicMonitor(shared, progress="p", data=[]),
+            GroupMonitor(shared, group="g", worker="w", client_id="w-1"),
+        )
+        for error in (UnreachableError("no token"), ConfigError("no such function")):
+            for now_us in (0, 11_000_000, 12_000_000):
+                assert [user.poll(now_us) for user in users] == [None] * 3
+            answers.put(error)
+            shared._making.exception(30)
+            if isinstance(error, ConfigError):
+                with pytest.raises(ConfigError, match="no such function"):
+                    shared.client()
+                break
+            # The next one is not asked for at each poll.
+            assert shared.client() is None
+            assert shared._making is None
+            now_s[0] += 10.0
+        now_s[0] += 10.0
+        assert shared.client() is None
+        answers.put(None)
+        first = shared._making.result(30)
+        assert shared.client() is first is shared.client()
+        assert made == [1]
 
 
 def member(member_id):
@@ -265,7 +307,10 @@ class TestDeadLetters:
     def test_reading_that_stands_still_is_given_up(self, letters_on, monkeypatch):
         monkeypatch.setattr(dead_letters.time, "monotonic", itertools.count().__next__)
         letters = letters_on(Client([4], [Message(CHANGE), at_end(1)]), patience_s=5)
-        with pytest.raises(UnreachableError, match="cannot be read to its end"):
+        with pytest.raises(UnreachableError, match=r"read to its end.*transaction may be open"):
+            list(letters.read())
+        letters = letters_on(Client([4], [Message(error=LOST)]), patience_s=5)
+        with pytest.raises(UnreachableError, match=r"read to its end.*cause=.*Check the brokers"):
             list(letters.read())
 
     def test_a_record_becomes_what_was_parked(self):

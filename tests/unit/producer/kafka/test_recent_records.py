@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tidegate.producer.kafka import recent_records
 from tidegate.producer.kafka.recent_records import RecentRecords
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, UnreachableError
 
 DENIED = KafkaError.TOPIC_AUTHORIZATION_FAILED
 
@@ -76,6 +76,12 @@ def test_an_end_that_does_not_come_is_not_awaited_for_good(recent):
     records = recent(Consumer([message(), message(KafkaError._TRANSPORT)]))
     assert len(list(records)) == 1
     assert records.is_cut
+
+
+def test_a_topic_of_which_nothing_could_be_read_is_not_an_empty_one(recent):
+    away = message(KafkaError._TRANSPORT)
+    with pytest.raises(UnreachableError, match=r"topic t cannot be read to its end .*cause="):
+        list(recent(Consumer(*[[away]] * 10_000)))
 
 
 def test_a_missing_right_to_read_is_an_error(recent):

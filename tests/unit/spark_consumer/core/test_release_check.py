@@ -198,6 +198,23 @@ def test_news_are_in_whole_microseconds_and_each_once():
     assert news == MarkerNews((("last", 10),), (), 9)
 
 
+def test_a_marker_that_was_dropped_forgets_a_partition_that_is_announced_after_it():
+    """Slots are read one after the other: the announcement may be in a later one."""
+    others = announced("u", 1_000), announced("w", 1_000)
+    bodies = finished(totals=()), *others, announced("t", 10_000), announced("v", 60_000)
+    # Without its marker it would be followed without end.
+    assert set(NOTHING_FOLLOWED.taken(read(*bodies, items_max=2)).followed) == {"v"}
+
+
+def test_the_totals_of_markers_count_as_news_and_in_the_ledger():
+    """A marker has one for each table: 10,000 markers may have millions."""
+    wide = finished(totals=tuple(TopicTotals(f"{n}", 1, 2, 20, 7) for n in range(9)))
+    assert read(announced("t", 10_000), wide, items_max=11).finished
+    assert read(announced("t", 10_000), wide, items_max=10).forgets_us == 50
+    ledger = NOTHING_FOLLOWED.taken(read(announced("t", 10_000), wide, items_max=99))
+    assert ledger.size == 11
+
+
 def test_changes_are_summed_by_origin_and_topic_modulo_2_to_the_64():
     places = [(1, "a", b"x", 3), (1, "a", b"y", 4), (1, "b", b"x", 0), (None, "a", b"z", 1)]
     assert sum_by_origin(places) == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,20 @@ def test_a_lease_that_is_read_while_it_is_written_ends_nothing(error):
             raise error("the storage rejected a request")
 
     assert seen_lease(Files(), 1) == LeaseSeen(1)
+
+
+def lease_of(**content):
+    return seen_lease(SimpleNamespace(read_json=lambda _name: content), 1)
+
+
+def test_a_lease_of_a_newer_version_is_read_and_a_damaged_one_named():
+    newer = {"renewals": 7, "every_s": 4.0, "is_given_back": False, "host": "b"}
+    assert lease_of(**newer) == LeaseSeen(1, renewals=7, every_s=4.0)
+    for wrong in ({"renewals": "7"}, {"renewals": True}, {"every_s": "4"}, {"is_given_back": 1}):
+        with pytest.raises(CheckpointMismatch, match="leases/000000000001"):
+            lease_of(**{**newer, **wrong})
+    with pytest.raises(CheckpointMismatch, match="leases/000000000001"):
+        seen_lease(SimpleNamespace(read_json=lambda _name: [1]), 1)
 
 
 def test_a_run_that_was_replaced_has_no_lease_any_more(store):

@@ -48,6 +48,25 @@ def test_new_releases_come_at_the_end(tmp_path):
     assert reader.releases[-1].lag_s > 0
 
 
+def test_an_output_that_begins_again_is_read_from_its_beginning(tmp_path):
+    former = [write(tmp_path, number) for number in range(5)]
+    reader = ReleaseReader(str(tmp_path))
+    reader.refresh()
+    for path in former:
+        path.unlink()
+    reader.refresh()
+    assert reader.releases == ()
+    for number in range(2):
+        write(tmp_path, number, rows=100)
+    reader.refresh()
+    assert [(release.number, release.rows) for release in reader.releases] == [(0, 100), (1, 100)]
+    # Also if it has already passed the number of the newest one that is held.
+    for number in range(4):
+        write(tmp_path, number, after_us=FIRST_US, through_us=FIRST_US + number, rows=7)
+    reader.refresh()
+    assert [release.rows for release in reader.releases] == [7] * 4
+
+
 def test_the_newest_ones_are_held(tmp_path):
     for number in range(KEPT + 5):
         write(tmp_path, number)
