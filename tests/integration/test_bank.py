@@ -344,6 +344,7 @@ def test_the_printed_program_runs_and_its_output_is_read_and_proved(world, spark
     program = page.content + AFTER
     for printed, here in (
         ("spark = tg.session()\n", ""),
+        ("query.awaitTermination()", "query"),
         ('prefix="bank"', f"prefix={stack.prefix!r}"),
         ("broker:9092", stack.bootstrap_servers),
         ("https://registry.example/", stack.registry_url),
