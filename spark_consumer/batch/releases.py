@@ -104,6 +104,7 @@ def decoded_release(
             rows=count.rows,
             records=count.copies,
             source_records=lambda: _source_records(ordered),
+            value_bytes=_value_bytes(count.origins),
         )
         conflict = _first_conflict(kept, count.conflicts) if count.conflicts else None
         yield (
@@ -268,6 +269,11 @@ def collected_release(
 
     tables = {topic: table(topic, schemas) for topic, schemas in by_table(topics).items()}
     rows, copies = len(of_change), len(records)
+    origins = sum_by_origin(
+        (change["origin"], topic, bytes(change["order_key"]), len(change["value"] or b""))
+        for topic, of_one_topic in of_topic.items()
+        for change in of_one_topic
+    )
     release = Release.of(
         bounds,
         tables,
@@ -275,13 +281,13 @@ def collected_release(
         rows=rows,
         records=copies,
         source_records=lambda: _collected_records(changes),
-    )
-    origins = sum_by_origin(
-        (change["origin"], topic, bytes(change["order_key"]), len(change["value"] or b""))
-        for topic, of_one_topic in of_topic.items()
-        for change in of_one_topic
+        value_bytes=_value_bytes(origins),
     )
     return release, ReleaseCount(rows, copies, conflict=conflict, origins=origins)
+
+
+def _value_bytes(origins: Mapping[Pair, OriginSum]) -> int:
+    return sum(one.value_bytes for one in origins.values())
 
 
 def _in_order(of_topics: Iterable[Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:

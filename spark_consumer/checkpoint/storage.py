@@ -132,6 +132,10 @@ class Storage:
             names = replaced_names(names)
         return sorted(name for name in names if not name.startswith((".", "_")))
 
+    def table_names(self, folder: str) -> list[str]:
+        """Return the names of the tables in a folder, sorted; they may begin with an underscore."""
+        return sorted(name for name in self._folder.names(folder) if not name.startswith("."))
+
     def written_ms(self, name: str) -> int | None:
         """Return when a file was written last, in milliseconds since 1970; None without it.
 

@@ -170,6 +170,7 @@ class Release:
 
     `tables` has an entry for every topic known at this release, by topic.  `rows` counts the
     changes over all of them, and `copies` the records that were left out because they repeat one.
+    `value_bytes` is the size of the changes' values in Kafka; None: they were not counted.
 
     `source_records` returns the changes of all tables, one after the other by their ordinals, and
     may be called again.  A large release is read in portions, one slice in the driver at a time.
@@ -185,6 +186,7 @@ class Release:
     tables: Mapping[str, AnyTable]
     copies: int = 0
     source_records: Callable[[], Iterator[SourceRecord]] = _no_source_records
+    value_bytes: int | None = None
 
     @classmethod
     def of(
@@ -196,6 +198,7 @@ class Release:
         rows: int,
         records: int,
         source_records: Callable[[], Iterator[SourceRecord]] = _no_source_records,
+        value_bytes: int | None = None,
     ) -> Release:
         """Return a release of a plan; `records` are its changes with every copy."""
         return cls(
@@ -208,6 +211,7 @@ class Release:
             tables=tables,
             copies=records - rows,
             source_records=source_records,
+            value_bytes=value_bytes,
         )
 
 

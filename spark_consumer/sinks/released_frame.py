@@ -62,6 +62,9 @@ _JSON = {
 _ONE_TASK_MAX = 100_000
 """About how many rows one task sorts; fewer rows save the range partitioning and its job."""
 
+_ONE_TASK_BYTES_MAX = 128 * 1024**2
+"""About how many bytes, as in Kafka: the driver reads the rows of one task at a time."""
+
 TRANSACTION_BYTES_MAX = 256 * 1024**2
 """As bytes in Kafka.  As text they are several times as long, and a row of Spark's has 2 GB
 at most."""
@@ -96,7 +99,8 @@ def changes_of(release: Release, spark: SparkSession) -> DataFrame:
     ]
     if not frames:
         return spark.createDataFrame([], CHANGE_FIELDS)
-    return in_order(reduce(DataFrame.unionByName, frames), rows=release.rows)
+    changes = reduce(DataFrame.unionByName, frames)
+    return in_order(changes, rows=release.rows, value_bytes=release.value_bytes or 0)
 
 
 def transactions_of(release: Release, spark: SparkSession) -> DataFrame:
@@ -107,7 +111,7 @@ def transactions_of(release: Release, spark: SparkSession) -> DataFrame:
     TransactionTooLarge.
     """
     _require_rows(release)
-    return _grouped(changes_of(release, spark), rows=release.rows)
+    return _grouped(changes_of(release, spark), release)
 
 
 def json_transactions_of(release: Release, spark: SparkSession) -> DataFrame:
@@ -120,13 +124,18 @@ def json_transactions_of(release: Release, spark: SparkSession) -> DataFrame:
     frames = [_as_json(table) for table in release.tables.values() if table.rows]
     if not frames:
         return spark.createDataFrame([], TRANSACTION_FIELDS)
-    return _grouped(reduce(DataFrame.unionByName, frames), rows=release.rows)
+    return _grouped(reduce(DataFrame.unionByName, frames), release)
 
 
 def _require_rows(release: Release) -> None:
-    """Raise TransactionTooLarge if a transaction cannot be a row: one Spark job, or none."""
+    """Raise TransactionTooLarge if a transaction cannot be a row: one Spark job, or none.
+
+    No transaction is larger than its release.  The number of rows says nothing: the 10,000 of a
+    backfill's key range may have gigabytes.
+    """
     changed = [table for table in release.tables.values() if table.rows]
-    if release.rows <= _ONE_TASK_MAX or not changed:
+    size = release.value_bytes
+    if not changed or (size is not None and size <= TRANSACTION_BYTES_MAX):
         return
     place = ("commit_timestamp", "server_transaction_id")
     changes = reduce(
@@ -154,7 +163,7 @@ def _require_rows(release: Release) -> None:
         )
 
 
-def _grouped(changes: DataFrame, *, rows: int) -> DataFrame:
+def _grouped(changes: DataFrame, release: Release) -> DataFrame:
     grouped = changes.groupBy("release", "commit_timestamp", "server_transaction_id").agg(
         F.min("ordinal").alias("first_ordinal"),
         F.collect_list(F.struct(*_CHANGE_FIELDS)).alias("changes"),
@@ -166,16 +175,23 @@ def _grouped(changes: DataFrame, *, rows: int) -> DataFrame:
         "server_transaction_id",
         F.array_sort("changes", _by_ordinal).alias("changes"),
     )
-    return in_order(transactions, rows=rows, by=("first_ordinal",))
+    return in_order(
+        transactions,
+        rows=release.rows,
+        by=("first_ordinal",),
+        value_bytes=release.value_bytes or 0,
+    )
 
 
-def in_order(frame: DataFrame, *, rows: int, by: Sequence[str] = ("ordinal",)) -> DataFrame:
+def in_order(
+    frame: DataFrame, *, rows: int, by: Sequence[str] = ("ordinal",), value_bytes: int = 0
+) -> DataFrame:
     """Return a frame of about `rows` rows sorted over all of its tasks.
 
-    `rows` may count something finer: it says how many tasks there are.
+    `rows` may count something finer: with `value_bytes` it says how many tasks there are.
     """
-    if rows > _ONE_TASK_MAX:
-        tasks = -(-rows // _ONE_TASK_MAX)
+    tasks = max(-(-rows // _ONE_TASK_MAX), -(-value_bytes // _ONE_TASK_BYTES_MAX))
+    if tasks > 1:
         return frame.repartitionByRange(tasks, *by).sortWithinPartitions(*by)
     return frame.coalesce(1).sortWithinPartitions(*by)
 

@@ -67,5 +67,6 @@ def release_of(
         query_id=query_id,
         batch=number,
         rows=len(rows),
+        value_bytes=sum(len(row["value"] or b"") for row in in_memory),
         tables=tables,
     )

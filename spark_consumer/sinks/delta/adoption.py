@@ -106,7 +106,7 @@ def table_logs(
     """
     files = Storage(spark, output)
     for sink in sinks:
-        for table in files.names(sink):
+        for table in files.table_names(sink):
             path = files.path(f"{sink}/{table}")
             history = DeltaHistory(spark, path)
             yield sink, table, CommitLog(history, path, query_id=query_id, sink=sink)

@@ -133,7 +133,7 @@ class SinkTables(LoggedTables):
 
     def names(self, files: Storage) -> Sequence[str]:
         """Return the names of the tables that may be there."""
-        return [self._folder] if self._is_single else files.names(self._folder)
+        return [self._folder] if self._is_single else files.table_names(self._folder)
 
     def path(self, table: str) -> str:
         """Return a table's path relative to the output."""

@@ -7,8 +7,10 @@ again.  A file that says which release was begun last refuses an output that is 
 checkpoint, or of another query.
 
 A job of Spark's goes on for a while in a run that was replaced, and its last step moves files into
-its folder, whole or not.  So each job has a folder of its own below `<output>/<sink>/_unfinished`,
-and only the run that is the writer moves that to its place.
+its folder, whole or not.  So each job has a folder of its own below `<output>/_unfinished/<sink>`,
+and only the run that is the writer moves that to its place.  It is not below the sink's folder,
+where it would look like a table: a source may have one of that name, and a reader of batches looks
+for `_SUCCESS` there.  What killed jobs have left is deleted at the next start.
 
 A table's part of a small release is encoded in this process, where a job of Spark's would take a
 second; both ways leave one sorted file, with the same rows.
@@ -79,7 +81,7 @@ class ParquetFolders(RowWriter):
                 found=begun["release"],
                 expected=release_max,
             )
-        self._output.delete([f"{self._folder}/{_UNFINISHED}"])
+        self._output.delete([f"{_UNFINISHED}/{self._folder}"])
 
     def begin(self, rows: TableRows, *, commit: Commit) -> None:
         """Name the release, or the batch, before the first of its folders is written."""
@@ -102,7 +104,7 @@ class ParquetFolders(RowWriter):
             self._output.delete([path])
             self._output.write(f"{path}/{_FILE}", parquet_file(rows.changes, rows.schema()))
         else:
-            unfinished = f"{self._folder}/{_UNFINISHED}/{uuid4().hex}"
+            unfinished = f"{_UNFINISHED}/{self._folder}/{uuid4().hex}"
             rows.frame().write.parquet(self._output.path(unfinished))
             # An object store moves file by file, and this one must be the last.
             self._output.delete([f"{unfinished}/{_DONE}"])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructType
 
@@ -55,7 +55,7 @@ def folded_table(table: AnyTable) -> Folded:
     if isinstance(table, CollectedTable):
         rows = fold_rows(newest_rows(table.changes, columns), columns)
         return Folded(
-            frame=_frame(table.spark, rows, columns=columns, changes=table.schema),
+            frame=folded_frame(table, rows),
             rows=sum(row.action != DELETE for row in rows),
             patched=sum(row.action == PATCH for row in rows),
             lost=sum(row.action == DELETE and row.updated_after_base for row in rows),
@@ -71,13 +71,12 @@ def folded_table(table: AnyTable) -> Folded:
     return Folded(frame, **counts, is_checkpoint=True)
 
 
-def _frame(
-    spark: SparkSession, rows: Sequence[FoldedRow], *, columns: Sequence[str], changes: StructType
-) -> DataFrame:
-    """Return folded rows in the types that decoded changes have."""
+def folded_frame(table: CollectedTable, rows: Sequence[FoldedRow]) -> DataFrame:
+    """Return a table's folded rows in the types that its decoded changes have."""
     import pyarrow  # noqa: PLC0415 - optional: changes are collected only with it
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - needs pyarrow
 
+    columns, changes = mirror_columns(table.schemas), table.schema
     values: Any = changes["new_values"].dataType
     schema = StructType()
     contents: list[Any] = []
@@ -93,4 +92,4 @@ def _frame(
     for n, column in enumerate(columns):
         add(captured_flag(n), BooleanType(), (row.captures(column) for row in rows))
         add(folded_value(n), values[column].dataType, (row.values.get(column) for row in rows))
-    return spark.createDataFrame(pyarrow.table(contents, schema.names), schema)
+    return table.spark.createDataFrame(pyarrow.table(contents, schema.names), schema)

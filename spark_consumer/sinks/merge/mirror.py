@@ -38,7 +38,7 @@ from tidegate.spark_consumer.sinks.merge.fold import (
     folded_value,
     newest_rows,
 )
-from tidegate.spark_consumer.sinks.merge.folded import Folded, folded_table
+from tidegate.spark_consumer.sinks.merge.folded import Folded, folded_frame, folded_table
 from tidegate.spark_consumer.sinks.merge.scope import (
     key_names,
     key_struct,
@@ -256,7 +256,7 @@ class DeltaMirrorSink(DeltaMergingSink):
         version = self._tables.log(table.spark, table.schemas.table).version_at(commit.release)
         mirror = self._opened(table, version=version)
         if mirror is None:
-            self._set_aside(table, folded_table(table).frame, commit=commit)
+            self._set_aside(table, folded_frame(table, folded), commit=commit)
             return
         lost = unmatched_updates(mirror, folded, keys=key_names(table.schemas))
         bases = {tuple(row.key.values()): row for row in lost}

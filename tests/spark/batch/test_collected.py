@@ -99,9 +99,12 @@ def test_it_is_the_release_that_spark_makes(spark, topics, seed):
     with decoded_release(made, BOUNDS, plan=PLAN, topics=known) as (by_spark, counted):
         assert count == counted
         assert (release.rows, release.copies) == (by_spark.rows, by_spark.copies)
+        assert release.value_bytes == by_spark.value_bytes
         assert (count.conflict is not None) == bool(conflicts)
         if not conflicts:
-            assert list(release.source_records()) == list(by_spark.source_records())
+            released = list(release.source_records())
+            assert released == list(by_spark.source_records())
+            assert release.value_bytes == sum(len(record.value) for record in released)
         for topic, one in release.tables.items() if not conflicts else ():
             other = by_spark.tables[topic]
             assert one.rows == other.rows

@@ -3,7 +3,9 @@
 import io
 import json
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 
 import fastavro
 import pytest
@@ -298,15 +300,32 @@ def test_a_task_has_so_many_changes_however_large_the_release(kit, release, monk
     assert max(row["n"] for row in found) <= 12
 
 
+def test_a_task_has_so_many_bytes_however_few_the_changes(kit, release, monkeypatch):
+    """The driver reads one task at a time: 100,000 changes of a release may have 512 MiB."""
+    monkeypatch.setattr(released_frame, "_ONE_TASK_BYTES_MAX", release.value_bytes // 7)
+    for make in (changes_of, transactions_of, json_transactions_of):
+        frame = make(release, kit.spark).groupBy(F.spark_partition_id().alias("task")).count()
+        assert frame.count() >= 5
+
+
 def test_a_transaction_that_no_row_can_hold_is_refused(kit, release, monkeypatch):
     """Such a transaction is a backfill's; Spanner's own are smaller."""
-    monkeypatch.setattr(released_frame, "TRANSACTION_BYTES_MAX", 10)
-    for make in (transactions_of, json_transactions_of):
-        make(release, kit.spark)  # so few changes are not looked at
-    monkeypatch.setattr(released_frame, "_ONE_TASK_MAX", 4)
-    for make in (transactions_of, json_transactions_of):
-        with pytest.raises(TransactionTooLarge, match="ordered_topic_order") as error:
+    context = kit.spark.sparkContext
+    context.setJobGroup("sums", "sums")
+    try:
+        for make in (transactions_of, json_transactions_of):
             make(release, kit.spark)
+        # A release that is smaller than the limit has no transaction above it.
+        assert not context.statusTracker().getJobIdsForGroup("sums")
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    monkeypatch.setattr(released_frame, "TRANSACTION_BYTES_MAX", 10)
+    # Few changes may be large too: a key range of a backfill has 10,000 rows at least.
+    for make, one in product(
+        (transactions_of, json_transactions_of), (release, replace(release, value_bytes=None))
+    ):
+        with pytest.raises(TransactionTooLarge, match="ordered_topic_order") as error:
+            make(one, kit.spark)
         assert (error.value.fields["changes"], error.value.fields["bytes_max"]) == (1, 10)
     # With a row for each change nothing is too large.
     assert changes_of(release, kit.spark).count() == release.rows

@@ -157,6 +157,21 @@ def test_changes_of_rows_by_others_stop_the_output_until_they_are_adopted(
     assert [pair for pair in rows if pair[0]] == [(1, 0)]
 
 
+def test_a_table_whose_name_begins_with_an_underscore_is_checked_and_adopted(kit):
+    """A source may have such a table, and names of other databases may become such."""
+    topic = kit.Topic("_t", {1: COLUMNS}, ["id"])
+    sink = changelog_sink(kit.spark, kit.output)
+    sink.open(query_id="query-1", release_max=100)
+    for number in range(2):
+        change = kit.Change("INSERT", {"id": number}, {"a": "x"}, us=number + 1)
+        sink.write(kit.release(number, [(topic, change)]))
+    with pytest.raises(ConfigError, match="later release"):
+        sink.open(query_id="query-1", release_max=0)
+    kit.spark.sql(f"DELETE FROM delta.`{kit.output}/changelog/_t` WHERE release = 0")
+    (adopted,) = adopt_changes(kit.spark, kit.output, query_id="query-1", release_max=1)
+    assert (adopted.table, adopted.operation) == ("changelog/_t", "DELETE")
+
+
 @pytest.mark.parametrize(
     ("operation", "text"),
     [

@@ -1,6 +1,8 @@
 """A small release is folded in the driver as Spark folds it."""
 
 import math
+from decimal import Decimal
+from uuid import UUID
 
 import pytest
 
@@ -20,11 +22,50 @@ FLOATS = (
         Change("DELETE", {"id": -0.0}, None, us=4),
     ],
 )
+# Columns with the names that folds and decoded changes have, of types that have an annotation.
+OWN_COLUMNS = {
+    "key": "ENUM<a.B>",
+    "t": "STRING(MAX)",
+    "action": "PROTO<a.B>",
+    "base_ordinal": "ENUM<a.B>",
+    "captured_0": "ARRAY<PROTO<a.B>>",
+    "value_0": "ARRAY<ENUM<a.B>>",
+    "in_0": "STRING(MAX)",
+    "newest_0": "NUMERIC",
+    "ordinal": "BOOL",
+    "mod_type": "STRING(MAX)",
+    "new_values": "BYTES(MAX)",
+    "select": "UUID",
+}
+NO_KEY = {"key": None, "t": None}
+OWN_VALUES = {
+    "action": b"\x08\x01",
+    "base_ordinal": 2**31 - 1,
+    "captured_0": [b"", None],
+    "value_0": [0, None],
+    "in_0": "'`\"\\",
+    "newest_0": Decimal("-0.000000001"),
+    "ordinal": True,
+    "mod_type": "DELETE",
+    "new_values": b"",
+    "select": UUID(int=7),
+}
+OWN_NAMES = (
+    Topic("t", {1: OWN_COLUMNS}, ["key", "t"]),
+    [
+        Change("INSERT", NO_KEY, OWN_VALUES, us=1),
+        Change("UPDATE", NO_KEY, {"action": None, "in_0": "x"}, us=2),
+        Change("INSERT", {"key": 0, "t": ""}, OWN_VALUES, us=3),
+        Change("DELETE", {"key": 0, "t": ""}, None, us=4),
+        Change("UPDATE", {"key": 0, "t": ""}, {"captured_0": []}, us=5),
+        Change("UPDATE", {"key": 0, "t": None}, {"mod_type": "INSERT"}, us=6),
+    ],
+)
 
 
 @pytest.mark.timeout(600)
 def test_a_fold_in_the_driver_is_sparks(kit):
-    for number, (topic, changes) in enumerate([*history(), FLOATS]):
+    for number, (topic, changes) in enumerate([*history(), FLOATS, OWN_NAMES]):
         pairs = [(topic, change) for change in changes]
         driver, spark = (
             folded_table(

@@ -12,13 +12,13 @@ from tests.spark.sinks.outputs import HISTORIES, PlainMirror, examples
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.errors import FilteredMirror
-from tidegate.spark_consumer.sinks.delta.direct.way import find_direct_way
+from tidegate.spark_consumer.sinks.delta.direct.way import DirectWay, find_direct_way
 from tidegate.spark_consumer.sinks.delta.layout import (
     TableLayout,
     refuse_lost_texts,
     refuse_lost_values,
 )
-from tidegate.spark_consumer.sinks.merge import mirror
+from tidegate.spark_consumer.sinks.merge import folded, mirror
 from tidegate.spark_consumer.sinks.merge.history import DeltaHistorySink
 from tidegate.spark_consumer.sinks.merge.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.sql import session_settings
@@ -184,7 +184,7 @@ def test_a_fold_of_few_changes_is_not_compiled_and_its_merge_is(kit, monkeypatch
 
         monkeypatch.setattr(module, name, call)
 
-    noting(mirror, "_folded")
+    noting(mirror, "folded_table")
     noting(mirror, "_merge")
     monkeypatch.setattr("tidegate.spark_consumer.sinks.sql._FEW_ROWS", 2)
     tables = [kit.Topic(name, {1: COLUMNS}, ["id"]) for name in ("t", "u")]
@@ -199,11 +199,34 @@ def test_a_fold_of_few_changes_is_not_compiled_and_its_merge_is(kit, monkeypatch
             sink.write(kit.release(number, changes, topics=tables))
         assert kit.spark.conf.get(compiles) == "FALLBACK"
     merges = [("_merge", "FALLBACK")] * 2
-    folds = [[("_folded", mode)] * 2 for mode in ("NO_CODEGEN", "FALLBACK")]
+    folds = [[("folded_table", mode)] * 2 for mode in ("NO_CODEGEN", "FALLBACK")]
     assert found == [*folds[0], *merges, *folds[1], *merges]
 
 
 ORDERED = {"id": "INT64", "note": "STRING(MAX)", SOURCE_ORDER: "STRING(MAX)"}
+
+
+def test_updates_of_missing_rows_are_set_aside_by_spark_where_only_it_may_read_the_mirror(
+    kit, monkeypatch
+):
+    """As after an owner's ALTER TABLE in between; the fold of the merge serves for it too."""
+    opens = DirectWay.mirror
+
+    def only_now(self, *known, version=None, **named):
+        return opens(self, *known, **named) if version is None else None
+
+    monkeypatch.setattr(DirectWay, "mirror", only_now)
+    monkeypatch.delattr(folded, "fold_rows")
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    changes = [
+        ("INSERT", {"id": 1}, {"a": "x", "b": 1}),
+        ("UPDATE", {"id": 2}, {"b": 2}),
+        ("DELETE", {"id": 3}, None),
+        ("UPDATE", {"id": 3}, {"b": 3}),
+    ]
+    opened(kit, small=True).write(release(kit, 0, topic, changes, small=True))
+    assert [row["id"] for row in rows(kit)] == [1]
+    assert kit.read("incomplete/t")["ordinal"].to_pylist() == [1, 3]
 
 
 def test_in_any_releases_the_mirror_ends_with_the_highest_order(kit):
