@@ -85,7 +85,7 @@ def up(
     Databases, topics and tables are kept in the data folder; the next `up` continues with them.
     """
     # These libraries take seconds to load, and other commands do not need them.
-    from tidegate.local_stack.commands.up import UpFolder, keep_up  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.commands.up import UpFolder, keep_up, up_command  # noqa: PLC0415 - heavy imports, for this command only
     from tidegate.local_stack.demo.view import RunView  # noqa: PLC0415 - heavy imports, for this command only
 
     stopping = threading.Event()
@@ -99,8 +99,9 @@ def up(
         folder = UpFolder(config.data_dir)
         if folder.is_created:
             _say(
-                f"stopped; the data is kept in {folder.path}: `tidegate-local up` continues with "
-                "it, `tidegate-local up --fresh` starts from nothing"
+                f"stopped; the data is kept in {folder.path}: "
+                f"`{up_command(config.data_dir)}` continues with it, with --fresh it starts from "
+                "nothing"
             )
         else:
             _say("stopped before the sample bank was ready; the next start creates it again")
