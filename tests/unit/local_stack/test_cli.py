@@ -405,6 +405,15 @@ def test_a_mirror_is_its_rows_and_a_changelog_in_order_without_coordinates(outpu
     assert "offset" not in rows[0]
 
 
+def test_what_is_shown_is_named_in_words(output: Path):
+    lake = str(output)
+    done = run("show", "accounts", "--output", lake)
+    assert "accounts: 2 rows" in done.stdout
+    done = run("show", "accounts", "--output", lake, "--changelog")
+    assert "changes of accounts: 3 rows" in done.stdout
+    assert "of `up`: accounts or ledger" in run("show", "--help").stdout
+
+
 def test_a_missing_table_is_one_clear_error(output: Path):
     with pytest.raises(ConfigError, match=r"no mirror of table 'nobody'.*accounts"):
         mirror_rows(output, "nobody")
@@ -443,7 +452,8 @@ def test_the_newest_rows_are_printed_and_null_unlike_text(output: Path):
     console.print(rows_table(changelog_rows(output, "accounts"), title="t", rows_max=2))
     console.print(rows_table([{"Id": "x", "Note": None}], title="t", rows_max=2))
     text = console.export_text()
-    for shown in ("t: 3 rows", "AccountId=c, Balance=1", "AccountId=b", "NULL"):
+    assert "t: 1 rows, " not in text
+    for shown in ("t: 3 rows, 2 of them here", "AccountId=c, Balance=1", "AccountId=b", "NULL"):
         assert shown in text
     assert "AccountId=a" not in text
 
