@@ -52,7 +52,10 @@ def main() -> None:
 
 @app.command()
 def fetch() -> None:
-    """Fetch the JVM parts into the user's cache and record their classes, unless that is done."""
+    """Download Kafka, the schema registry and Spark's jars into this user's cache.
+
+    Parts that are there stay. Classes that Java loads are recorded, so that it starts faster.
+    """
     # These libraries take a second to load, and other commands do not need them.
     from tidegate.local_stack.parts.class_recording import (  # noqa: PLC0415 - heavy imports, for this command only
         are_class_archives_made,
@@ -85,7 +88,7 @@ def up(
     Databases, topics and tables are kept in the data folder; the next `up` continues with them.
     """
     # These libraries take seconds to load, and other commands do not need them.
-    from tidegate.local_stack.commands.up import UpFolder, keep_up  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.commands.up import UpFolder, keep_up, up_command  # noqa: PLC0415 - heavy imports, for this command only
     from tidegate.local_stack.demo.view import RunView  # noqa: PLC0415 - heavy imports, for this command only
 
     stopping = threading.Event()
@@ -99,8 +102,9 @@ def up(
         folder = UpFolder(config.data_dir)
         if folder.is_created:
             _say(
-                f"stopped; the data is kept in {folder.path}: `tidegate-local up` continues with "
-                "it, `tidegate-local up --fresh` starts from nothing"
+                f"stopped; the data is kept in {folder.path}: "
+                f"`{up_command(config.data_dir)}` continues with it, with --fresh it starts from "
+                "nothing"
             )
         else:
             _say("stopped before the sample bank was ready; the next start creates it again")
@@ -138,18 +142,21 @@ def demo(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Producer workers.")] = 2,
     splits: Annotated[
-        int, typer.Option(min=0, help="Splits of stream partitions, of Spanner.")
+        int, typer.Option(min=0, help="Splits of stream partitions in the simulator.")
     ] = 6,
     merges: Annotated[
-        int, typer.Option(min=0, help="Merges of stream partitions, of Spanner.")
+        int, typer.Option(min=0, help="Merges of stream partitions in the simulator.")
     ] = 4,
     kill_workers: Annotated[int, typer.Option(min=0, help="Workers to kill with SIGKILL.")] = 1,
-    kill_consumer: Annotated[int, typer.Option(min=0, help="Kills of the consumer.")] = 1,
+    kill_consumer: Annotated[
+        int, typer.Option(min=0, help="Kills of the consumer with SIGKILL.")
+    ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     rate: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Transfers per second at most; 0: no limit; unset: by their number."
+            min=0,
+            help="Transfers per second at most; 0: no limit; unset: 40, more for many transfers.",
         ),
     ] = None,
     dialect: Annotated[
@@ -162,9 +169,11 @@ def demo(
     report: Annotated[
         Path | None, typer.Option(help="Write all figures to this file, as JSON.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep output and logs.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep output and logs, and print their folder.")
+    ] = False,
 ) -> None:
-    """Run a bank's changes through all parts, kill programs at the same time, and check the result.
+    """Run a bank's changes through all parts, kill programs meanwhile, and check the result.
 
     Exit code 0: every figure is right; 1: a figure is wrong, or the run failed.
     """
@@ -211,18 +220,32 @@ def demo(
 
 @app.command()
 def show(
-    table: Annotated[str, typer.Argument(help="A table, for example accounts.")],
-    data_dir: Annotated[Path | None, typer.Option(help="The data folder of `up`.")] = None,
-    output: Annotated[Path | None, typer.Option(help="A consumer's output folder.")] = None,
+    table: Annotated[
+        str, typer.Argument(help="A table of the output; of `up`: accounts or ledger.")
+    ],
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The data folder of `up`; unset: .tidegate.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Another output folder than that of `up`.")
+    ] = None,
     changelog: Annotated[
-        bool, typer.Option("--changelog", help="Print the changes in commit order, not the mirror.")
+        bool,
+        typer.Option(
+            "--changelog", help="Print the table's changes in commit order, not its rows."
+        ),
     ] = False,
-    key: Annotated[str, typer.Option(help="Wait for the row with this key.")] = "",
+    key: Annotated[
+        str, typer.Option(help="Print only rows with this key; wait up to 60 s for one.")
+    ] = "",
     rows: Annotated[
         int, typer.Option(min=1, help="Print at most this many rows, the last ones.")
     ] = 20,
 ) -> None:
-    """Print the current content of a table's mirror or changelog in Delta."""
+    """Print the rows that a table of the output has now (its mirror in Delta), or its changes.
+
+    It reads files only: `up` may run or be stopped.
+    """
     from tidegate.local_stack.commands.show import (  # noqa: PLC0415 - heavy imports, for this command only
         changelog_rows,
         mirror_rows,
@@ -234,7 +257,7 @@ def show(
     folder = output or UpFolder(LocalStackConfig.load(data_dir=data_dir).data_dir).output
     read = functools.partial(changelog_rows if changelog else mirror_rows, folder, table)
     table_rows = wait_for_key(read, key, deadline_s=SHOW_DEADLINE_S, say=_say) if key else read()
-    title = f"changelog of {table}" if changelog else f"mirror of {table}"
+    title = f"changes of {table}" if changelog else table
     Console().print(rows_table(table_rows, title=title, rows_max=rows))
 
 

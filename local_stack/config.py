@@ -12,26 +12,41 @@ from tidegate.program.settings import Settings
 
 
 class LocalStackConfig(Settings):
-    """Folder, ports (0: a free port) and the simulator's behaviour."""
+    """Folder, ports (0: that of the last start, or a free one) and the simulator's behaviour."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_LOCAL_")
     help_command: ClassVar[str] = "tidegate-local up --help"
 
     data_dir: Path = Field(default=Path(".tidegate"), description="Folder of data, output and logs")
     kafka_port: int = Field(
-        default=0, ge=0, le=65535, description="The broker's port; 0: a free one"
+        default=0,
+        ge=0,
+        le=65535,
+        description="The broker's port; 0: the last start's, or a free one",
     )
     registry_port: int = Field(
-        default=0, ge=0, le=65535, description="The registry's port; 0: a free one"
+        default=0,
+        ge=0,
+        le=65535,
+        description="The registry's port; 0: the last start's, or a free one",
     )
     spanner_port: int = Field(
-        default=0, ge=0, le=65535, description="The simulator's gRPC port; 0: a free one"
+        default=0,
+        ge=0,
+        le=65535,
+        description="The simulator's gRPC port; 0: the last start's, or a free one",
     )
     control_port: int = Field(
-        default=0, ge=0, le=65535, description="The simulator's control port; 0: a free one"
+        default=0,
+        ge=0,
+        le=65535,
+        description="The simulator's control port; 0: the last start's, or a free one",
     )
     console_port: int = Field(
-        default=0, ge=0, le=65535, description="The console's port; 0: a free one"
+        default=0,
+        ge=0,
+        le=65535,
+        description="The console's port; 0: the last start's, or a free one",
     )
     seed: int = Field(default=0, ge=0, description="Seed of the simulator and of the sample bank")
     stream_partitions: int = Field(

@@ -36,7 +36,7 @@ _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command()
 @with_settings(ConsumerConfig, log=start_log_of_run)
 def run(settings: ConsumerConfig) -> None:
-    """Run the gate until it is stopped (SIGTERM, Ctrl-C), or until it has caught up."""
+    """Write releases to the output until SIGTERM or Ctrl-C, or, with --until, to the present."""
     begun_us = time.time_ns() // 1_000
     run_command.run(settings, begun_us=begun_us)
 
@@ -44,7 +44,7 @@ def run(settings: ConsumerConfig) -> None:
 @app.command()
 @with_settings(ConsumerConfig)
 def adopt(settings: ConsumerConfig) -> None:
-    """Continue an output with foreign changes of rows; prints a line for each change."""
+    """Accept changes that other programs made to the output's rows; prints a line for each."""
     with _shown_steps("adopt step") as step:
         changes = adopt_command.adopt(settings, step=step)
     for change in changes:
@@ -81,10 +81,10 @@ def _shown_steps(event: str) -> Iterator[Callable[[str], None]]:
 
 @app.command()
 def status(
-    checkpoint: Annotated[str, typer.Option("--checkpoint", help="Folder of the state.")],
+    checkpoint: Annotated[str, typer.Option("--checkpoint", help="The run's checkpoint folder.")],
     as_json: _AsJson = False,
 ) -> None:
-    """Show how far the gate has come: the newest state of a checkpoint on this machine."""
+    """Show how far a run has come: the newest state of a checkpoint on this machine."""
     figures = status_command.status(checkpoint)
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
@@ -97,10 +97,10 @@ def status(
 def tail(
     output: Annotated[str, typer.Option("--output", help="Folder of the tables, on this machine.")],
     releases: Annotated[
-        int, typer.Option("--releases", min=0, help="Begin with the last so many releases.")
+        int, typer.Option("--releases", min=0, help="Begin with this many of the last releases.")
     ] = 0,
     tables: Annotated[
-        str, typer.Option("--tables", help="Only these, comma-separated; empty: all.")
+        str, typer.Option("--tables", help="Print only these, comma-separated; empty: all.")
     ] = "",
     *,
     follow: Annotated[

@@ -24,6 +24,8 @@ _RUNS: dict[Scenario, type[DemoRun]] = {
     Scenario.DATASTREAM: DatastreamRun,
 }
 
+_PAGE = "docs/start/your-own.md"
+
 
 def run_demo(options: DemoOptions, *, folder: Path, view: RunView) -> DemoReport:
     """Run a scenario below `folder` and return its report, right or wrong.
@@ -58,6 +60,8 @@ def prove(options: DemoOptions, *, console: Console, report: Path | None, keep: 
             report.parent.mkdir(parents=True, exist_ok=True)
             report.write_text(figures.to_json())
         right = _print(figures, options=options, console=console)
+        if right:
+            _print_next(console)
         leave = keep or not right
     except KeyboardInterrupt:
         leave = keep
@@ -85,3 +89,12 @@ def _print(figures: DemoReport, *, options: DemoOptions, console: Console) -> bo
         f"{'proved' if not wrong else 'NOT proved'} in {figures.seconds:.0f} s, seed {figures.seed}"
     )
     return not wrong
+
+
+def _print_next(console: Console) -> None:
+    up = "./dev up" if Path("dev").is_file() and Path(_PAGE).is_file() else "tidegate-local up"
+    for line in (
+        f"next: {up} keeps these parts running, and prints how to write a row yourself",
+        f"then: {_PAGE} leads to your own Spanner, Kafka and Spark",
+    ):
+        console.print(line, soft_wrap=True, markup=False)

@@ -75,7 +75,10 @@ def wait_for_key(
 
 def rows_table(rows: list[dict[str, Any]], *, title: str, rows_max: int) -> Table:
     """Return the newest rows as a table."""
-    table = Table(title=f"{title}: {len(rows)} rows", title_justify="left", header_style="bold")
+    cut = f", {rows_max} of them here" if len(rows) > rows_max else ""
+    table = Table(
+        title=f"{title}: {len(rows)} rows{cut}", title_justify="left", header_style="bold"
+    )
     for name in rows[0] if rows else ():
         table.add_column(name, overflow="fold")
     for row in rows[-rows_max:]:

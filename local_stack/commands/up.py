@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shlex
 import shutil
@@ -20,26 +21,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.local_stack.config import LocalStackConfig
 from tidegate.local_stack.demo.bank import ACCOUNTS, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
     open_accounts,
 )
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.errors import PartFailedError, PortTakenError
+from tidegate.local_stack.parts.installed_java import find_java
 from tidegate.local_stack.parts.process import HOST, choose_ports
 from tidegate.local_stack.parts.programs import CONSUMER_NAME, DatabaseName, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidegate.local_stack.config import LocalStackConfig
     from tidegate.local_stack.demo.view import RunView
 
 
 PREFIX = "bank"
 _WORKERS = 2
 _CONSOLE = "console_port"
+_PORTS = ("kafka_port", "registry_port", "spanner_port", "control_port", _CONSOLE)
+"""The ports that are printed: the next start takes them again."""
 _METRICS = (*(f"w{number}" for number in range(1, _WORKERS + 1)), CONSUMER_NAME)
 """The programs whose metrics the console reads."""
 _ACCOUNTS = 10
@@ -63,6 +67,7 @@ class Sample:
     """Settings files of the two programs."""
     audit_file: Path
     """Where the console looks for an audit's result."""
+    java_home: Path
 
     def environment(self) -> dict[str, str]:
         """Return the variables that point Spanner's clients and other programs at it."""
@@ -88,8 +93,8 @@ class Sample:
             "# In another terminal: write one row, and see it arrive.",
             *sample_snippet(names, output=self.output),
             "",
-            "# More to type there; the settings are in the files.",
-            *(f"# {line}" for line in self.commands()),
+            "# Look at the running programs; the settings are in the files.",
+            *self.commands(),
         ]
 
     def commands(self) -> list[str]:
@@ -98,6 +103,7 @@ class Sample:
             f"{shlex.quote(sys.executable)} -m tidegate.{program}"
             for program in ("producer", "spark_consumer")
         )
+        consumer = f"JAVA_HOME={shlex.quote(str(self.java_home))} SPARK_LOCAL_IP={HOST} {consumer}"
         files = [shlex.quote(str(file)) for file in (self.producer_file, self.consumer_file)]
         return [
             f"{producer} status --config {files[0]}",
@@ -143,6 +149,7 @@ class UpFolder:
         self._data_dir = data_dir.absolute()
         self.path = self._data_dir / "up"
         self._marker = self.path / "created"
+        self._ports = self.path / "ports.json"
 
     @property
     def is_created(self) -> bool:
@@ -185,6 +192,45 @@ class UpFolder:
         """Let the next start continue here."""
         self._marker.touch()
 
+    def kept_ports(self) -> dict[str, int]:
+        """Return the ports of the last start by their settings; none if they are not known."""
+        try:
+            kept = json.loads(self._ports.read_text())
+            return {name: int(kept[name]) for name in _PORTS}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+    def keep_ports(self, ports: Mapping[str, int]) -> None:
+        """Keep ports for the next start."""
+        self._ports.write_text(json.dumps({name: ports[name] for name in _PORTS}))
+
+
+def up_command(data_dir: Path, *flags: str) -> str:
+    """Return the command that starts on a data folder, to be typed in the same folder."""
+    words = [sys.executable, "-m", "tidegate.local_stack", "up"]
+    if data_dir.absolute() != LocalStackConfig.model_fields["data_dir"].default.absolute():
+        words += ["--data-dir", str(data_dir.absolute())]
+    return shlex.join([*words, *flags])
+
+
+def _ports_of(
+    config: LocalStackConfig, kept: Mapping[str, int], *, say: Callable[[str], None]
+) -> dict[str, int]:
+    """Return the ports of a start: those that are asked for, else the kept ones, else free ones.
+
+    Raises PortTakenError if one that is asked for is taken.
+    """
+    asked = {name: int(getattr(config, name)) for name in _PORTS}
+    chosen = dict(asked)
+    for name, port in kept.items():
+        if asked[name] or port in asked.values():
+            continue
+        try:
+            chosen |= choose_ports({name: port})
+        except PortTakenError:
+            say(f"port {port} of the last start is taken: {name} is another one")
+    return choose_ports({**chosen, **dict.fromkeys(_METRICS, 0)})
+
 
 def keep_up(
     config: LocalStackConfig,
@@ -203,12 +249,15 @@ def keep_up(
     with ExitStack() as cleanup:
         cleanup.enter_context(folder.owned(fresh=fresh))
         continues = folder.is_created
-        own_config = config.model_copy(update={"data_dir": folder.path})
+        ports = _ports_of(config, folder.kept_ports(), say=view.event)
+        own_config = config.model_copy(update={**ports, "data_dir": folder.path})
         view.stage("starting Kafka, schema registry and the Spanner simulator")
         stack = cleanup.enter_context(
             LocalStack(own_config, report=view.detail, keeps_databases=True, is_lasting=True)
         )
-        ports = choose_ports({_CONSOLE: config.console_port, **dict.fromkeys(_METRICS, 0)})
+        folder.keep_ports(ports)
+        # Of programs that were killed.
+        shutil.rmtree(folder.path / "programs", ignore_errors=True)
         metrics_ports = {name: ports[name] for name in _METRICS}
         programs = _programs(stack, folder.path, metrics_ports)
         programs.write_settings_files()
@@ -222,6 +271,7 @@ def keep_up(
             producer_file=programs.producer_file,
             consumer_file=programs.consumer_file,
             audit_file=programs.audit_file,
+            java_home=find_java().home,
         )
         pipeline = Pipeline(programs)
         cleanup.callback(pipeline.stop)
@@ -231,7 +281,7 @@ def keep_up(
         if continues:
             kept = f"{pipeline.released().releases} releases, the databases and the topics"
             view.stage(f"continuing with {kept} in {folder.path}: starting workers and consumer")
-            _continue(pipeline)
+            _continue(pipeline, fresh=up_command(config.data_dir, "--fresh"))
         else:
             view.stage("creating a small bank, starting workers and consumer")
             _create(pipeline, sample.database, seed=config.seed, view=view)
@@ -273,8 +323,11 @@ def _create(pipeline: Pipeline, name: DatabaseName, *, seed: int, view: RunView)
     pipeline.wait_released(opened_us, deadline_s=_ARRIVAL_DEADLINE_S)
 
 
-def _continue(pipeline: Pipeline) -> None:
-    """Start all programs again, return when the consumer has finished a batch."""
+def _continue(pipeline: Pipeline, *, fresh: str) -> None:
+    """Start all programs again, return when the consumer has finished a batch.
+
+    `fresh` is the command that removes the data, for the hint of an error.
+    """
     before = pipeline.batches()
     try:
         # The stream exists, so its workers ignore this setting.
@@ -288,5 +341,5 @@ def _continue(pipeline: Pipeline) -> None:
     except PartFailedError as error:
         raise PartFailedError(
             error.message,
-            hint="`tidegate-local up --fresh` removes the kept data and starts from nothing",
+            hint=f"`{fresh}` removes the kept data and starts from nothing",
         ) from error

@@ -291,7 +291,8 @@ class Killers:
         killed = killer.kill_and_restart(
             victim, before=self.pipeline.going_down, after=self.pipeline.is_up_again
         )
-        self.view.event(f"killed {killed.worker} in step {killed.step}, restarted it")
+        wait = ": no release comes for some seconds" if victim is self.pipeline.consumer else ""
+        self.view.event(f"killed {killed.worker} in step {killed.step}; it starts again{wait}")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -326,8 +326,12 @@ class Programs:
     def consumer(self, name: str = CONSUMER_NAME) -> Program:
         """Return the consumer; needs a Java and the fetched JVM parts."""
         java = find_java()
+        # A killed JVM leaves folders of megabytes: they go with the folder of the run.
+        temporary = self.folder.absolute() / "programs" / name / "tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
         settings = {
             **self._consumer_settings(),
+            "JAVA_OPTIONS": f"{quick_start()} {shlex.quote(f'-Djava.io.tmpdir={temporary}')}",
             "LOG_LEVEL": self.log_level,
             **self._metrics(name),
         }

@@ -5,6 +5,9 @@ is a pipe whose other end only the parent holds.  When that end closes, because 
 or ended, the child's process group gets SIGTERM, and SIGKILL after a grace period.  This works on
 every POSIX system; on Linux the child also ends with the supervisor itself.
 
+A child that ends without SIGKILL may leave children of its own: these get SIGTERM too, and SIGKILL
+after three seconds.
+
 Invariant: when the supervisor has ended, no process of the child's group is left.
 
 Usage: supervisor.py STATUS_FD GRACE_MS PROGRAM [ARGUMENT...].  The child's pid (also its group) is
@@ -26,6 +29,11 @@ import time
 PR_SET_PDEATHSIG = 1
 
 EXIT_CANNOT_START = 127
+
+REST_S = 3.0
+"""How long the child's own children may take to end after it: a JVM removes its folders then."""
+
+POLL_S = 0.02
 
 
 def main(arguments: list[str]) -> int:
@@ -56,11 +64,16 @@ def main(arguments: list[str]) -> int:
         selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         selector.register(wakened, selectors.EVENT_READ)
         _wait_for_either(child, selector, wakened)
-        if child.poll() is None:
+        has_ended = child.poll() is not None
+        if not has_ended:
             selector.unregister(sys.stdin.fileno())
             _signal_group(child.pid, signal.SIGTERM)
             _wait_for_child(child, selector, wakened, deadline=time.monotonic() + grace_s)
     # A group may outlive its leader: end the child's own children too.
+    if child.poll() not in {None, -signal.SIGKILL}:
+        if has_ended:
+            _signal_group(child.pid, signal.SIGTERM)
+        _wait_for_group(child.pid, deadline=time.monotonic() + REST_S)
     _signal_group(child.pid, signal.SIGKILL)
     code = child.wait()
     return code if code >= 0 else 128 - code
@@ -104,12 +117,20 @@ def _wait_for_child(
             wakened.recv(64)
 
 
-def _signal_group(group: int, number: signal.Signals) -> None:
+def _wait_for_group(group: int, *, deadline: float) -> None:
+    """Return when no process of the group is left, or at the deadline."""
+    while _signal_group(group, 0) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """Send a signal, or nothing for 0; return whether the group has a process."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
         # The group is empty; macOS returns EPERM for a group with only a zombie.
-        return
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -52,7 +52,10 @@ def main() -> None:
 @app.command()
 @with_settings(ProducerConfig, log=start_log_of_run)
 def run(settings: ProducerConfig) -> None:
-    """Run one worker until SIGTERM or SIGINT, which drain; a second signal ends it at once."""
+    """Run one worker until SIGTERM or Ctrl-C; a second signal ends it at once.
+
+    At the first one it publishes what it has read, and leaves its slots to other workers.
+    """
     from tidegate.producer.cli import run as command
 
     command.run(settings)

@@ -124,12 +124,18 @@ def backfill(
         bool,
         typer.Option("--data-boost", help="Read rows by Data Boost, beside the instance's load."),
     ] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Read no more until --resume.")] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Read on after --stop, or with another --share.")
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Pause the backfill until --resume.")
     ] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End it where it is.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Only say how far it is.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on after --stop, or with another --share.")
+    ] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="End the backfill; rows that were read stay.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Only print how far the backfill is.")
+    ] = False,
     by: Annotated[str, typer.Option("--by", help="Who wants it, for the record.")] = "",
     timeout_s: Annotated[
         float, typer.Option("--timeout-s", min=1, help="How long to wait for the fleet.")
@@ -215,7 +221,7 @@ def redrive(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put parked changes back into their topics, once their cause is removed; the fleet is stopped.
+    """Put parked changes back into their topics, once their cause is removed; stop the fleet first.
 
     Exit code 1 if some keys stay parked, because a change of theirs still cannot be published.
     """
@@ -228,9 +234,14 @@ def redrive(
 
 def accept_gap(
     settings: ProducerConfig,
-    token: Annotated[str, typer.Option("--token", help="Of this stream partition.")] = "",
+    token: Annotated[
+        str,
+        typer.Option(
+            "--token", help="The stream partition to continue; `status` lists stopped ones."
+        ),
+    ] = "",
     every: Annotated[
-        bool, typer.Option("--all", help="Of all that an expired position stops.")
+        bool, typer.Option("--all", help="Continue all that stopped at expired changes.")
     ] = False,
     accepted_by: Annotated[
         str, typer.Option("--by", help="Who accepts it, for the record; else this user.")
@@ -250,7 +261,7 @@ def accept_gap(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Continue past changes that expired unread, and record the loss; the fleet is stopped.
+    """Continue past changes that expired unread, and record the loss; stop the fleet first.
 
     Exit code 1 if the question was answered with no.
     """
@@ -293,7 +304,7 @@ def reset(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the stream's topics and groups, so that it begins again; the fleet is stopped.
+    """Delete the stream's topics and groups, so that it begins again; stop the fleet first.
 
     Exit code 1 if the question was answered with no.
     """

@@ -7,7 +7,7 @@ same time.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +22,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.commands.locations import local_folder, require_release
 from tidegate.spark_consumer.commands.py4j_log import silence_py4j
 from tidegate.spark_consumer.config import ConsumerConfig
-from tidegate.spark_consumer.core.proof import AuditReport
+from tidegate.spark_consumer.core.proof import AuditReport, readable
 from tidegate.spark_consumer.core.sink_names import CHANGELOG
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import find_missing_topics
@@ -72,17 +72,17 @@ def _for_its_size(config: ConsumerConfig) -> ConsumerConfig:
 def tables_of(report: AuditReport) -> list[Table]:
     """Return the report for people: its figures, and the mismatches if there are some."""
     figures = Table("figure", "value", title="proved" if report.is_proved else "NOT proved")
-    for name, value in report.figures.items():
-        figures.add_row(name, _text(value if isinstance(value, dict) else {"": value}))
+    for name, value in report.readable_figures.items():
+        figures.add_row(name, _text(value))
     if report.is_proved:
         return [figures]
     mismatches = Table("what", "which", "fault", "expected", "found", title="mismatches")
     for mismatch in report.mismatches:
         fields = (
-            _text(mismatch.subject),
+            _text(readable(mismatch.subject)),
             mismatch.fault,
-            _text(mismatch.expected),
-            _text(mismatch.found),
+            _text(readable(mismatch.expected)),
+            _text(readable(mismatch.found)),
         )
         mismatches.add_row(mismatch.what, *fields)
     if report.mismatches_not_listed:
@@ -90,10 +90,19 @@ def tables_of(report: AuditReport) -> list[Table]:
     return [figures, mismatches]
 
 
-def _text(fields: Mapping[str, Any]) -> Text:
+def _text(value: Any) -> Text:
     """Return lines in which rich interprets no markup, which a token may hold; cut to width."""
-    lines = (f"{name}: {value}" if name else str(value) for name, value in fields.items())
-    return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+    return Text("\n".join(_lines(value)), no_wrap=True, overflow="ellipsis")
+
+
+def _lines(value: Any) -> list[str]:
+    match value:
+        case dict():
+            return [f"{name}: {member}" for name, member in value.items()]
+        case list():
+            return [line for item in value for line in _lines(item)] or ["none"]
+        case _:
+            return [str(value)]
 
 
 def require_stream(config: ConsumerConfig) -> HttpSchemaRegistry:

@@ -21,7 +21,7 @@ from tidegate.lineage.frontier import Frontier
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 from tidegate.schemas.topics import TEMPLATE_DEFAULT, TEMPLATE_SETTING, TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder, local_path
@@ -259,8 +259,12 @@ def tables_of(figures: Mapping[str, Any]) -> list[Table]:
     """Return what `status` returned: a table of figures, and one for each list that has rows."""
     table = _table("figure", "value")
     for name, value in figures.items():
+        readable = name.removesuffix(_US)
+        if readable != name and readable in figures:
+            continue
         if name not in TITLES:
-            table.add_row(_text(name), _text(value))
+            shown = value if readable == name or value is None else _instant(value)
+            table.add_row(_text(readable), _text(shown))
     return [table, *(_listed(name, figures[name]) for name in TITLES if figures[name])]
 
 
@@ -278,6 +282,10 @@ def _with_times(row: Mapping[str, Any]) -> dict[str, Any]:
         name.removesuffix(_US): _second(value) if name.endswith(_US) else value
         for name, value in row.items()
     }
+
+
+def _instant(us: int) -> str:
+    return format_rfc3339(us * NS_PER_US)
 
 
 def _second(us: int) -> str:

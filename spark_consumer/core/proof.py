@@ -12,6 +12,7 @@ from enum import StrEnum
 from html import escape
 from typing import Any
 
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.progress import PartitionGap
 
 
@@ -145,6 +146,14 @@ class AuditReport:
             "without_value_bytes": self.without_value_bytes,
         }
 
+    @property
+    def readable_figures(self) -> dict[str, Any]:
+        """Return the figures for people."""
+        figures = readable(self.figures)
+        if self.complete_from_us is None:
+            figures["complete_from"] = "the beginning of the stream"
+        return figures
+
     def content(self) -> dict[str, Any]:
         """Return the report for JSON."""
         return {
@@ -157,9 +166,9 @@ class AuditReport:
     def _repr_html_(self) -> str:
         """Return the report as tables in HTML, as IPython asks for it."""
         title = "proved" if self.is_proved else "NOT proved: something contradicts the markers"
-        tables = [html_table(("figure", "value"), self.figures.items(), title=title)]
+        tables = [html_table(("figure", "value"), self.readable_figures.items(), title=title)]
         if self.mismatches:
-            rows = (mismatch.content().items() for mismatch in self.mismatches)
+            rows = (readable(mismatch.content()).items() for mismatch in self.mismatches)
             listed = ((f"{name}: {value}" for name, value in row) for row in rows)
             lines = ((", ".join(line),) for line in listed)
             tables.append(html_table(("mismatch",), lines))
@@ -168,6 +177,31 @@ class AuditReport:
     @property
     def _all(self) -> tuple[Findings, ...]:
         return self.tables, self.stream_partitions, self.transactions, self.releases
+
+
+_US = "_us"
+
+
+def readable(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields for people: times in the place of microseconds, `none` in that of nothing."""
+    return {
+        name.removesuffix(_US): _readable(value, is_time=name.endswith(_US))
+        for name, value in fields.items()
+    }
+
+
+def _readable(value: Any, *, is_time: bool = False) -> Any:
+    match value:
+        case None:
+            return "none"
+        case int() if is_time:
+            return format_rfc3339(value * NS_PER_US) if value >= 0 else "none"
+        case dict():
+            return readable(value)
+        case list():
+            return [_readable(item) for item in value]
+        case _:
+            return value
 
 
 def html_table(head: Sequence[str], rows: Iterable[Iterable[Any]], *, title: str = "") -> str:

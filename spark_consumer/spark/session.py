@@ -153,6 +153,9 @@ _FAILED_QUERIES_LOGS = (
 """Print the stack trace of a query that failed, an expected one too; the run reports the error."""
 
 
+_FIRST_START = {"hint": "the first start fetches the packages, which can take minutes"}
+
+
 def session_of(config: ConsumerConfig) -> SparkSession:
     """Start the session of the settings, or the one that spark-submit has prepared."""
     app_name = f"tidegate-{config.prefix}"
@@ -160,7 +163,8 @@ def session_of(config: ConsumerConfig) -> SparkSession:
         if is_submitted():
             return submitted_session(app_name=app_name)
         log = structlog.get_logger("tidegate.spark_consumer")
-        log.info("Spark starts", packages="" if config.jars else config.session_packages)
+        packages = "" if config.jars else config.session_packages
+        log.info("Spark starts", packages=packages, **(_FIRST_START if packages else {}))
         return local_session(
             master=config.master,
             packages=config.session_packages,

@@ -166,7 +166,8 @@ def test_a_row_written_by_the_printed_snippet_arrives_and_is_kept(tmp_path: Path
         assert done.returncode == 0, done.stderr
         assert "my-account" in done.stdout
         assert "11 rows" in shown(tmp_path)
-        typed = [line.removeprefix("# ") for line in printed.splitlines() if "toml" in line]
+        assert "proved" in done.stdout
+        typed = [line for line in printed.splitlines() if "toml" in line]
         (status,) = [shlex.split(line) for line in typed if " status " in line]
         done = subprocess.run(
             [*status, "--json"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
@@ -176,6 +177,7 @@ def test_a_row_written_by_the_printed_snippet_arrives_and_is_kept(tmp_path: Path
 
     log = (tmp_path / "log").read_text()
     assert f"the data is kept in {tmp_path}/.tidegate/up" in log
-    with up_in(tmp_path):
-        assert "continuing with the data" in (tmp_path / "log").read_text()
+    with up_in(tmp_path) as again:
+        assert again == printed
+        assert "continuing with" in (tmp_path / "log").read_text()
         assert "11 rows" in shown(tmp_path)

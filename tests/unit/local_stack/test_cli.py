@@ -22,7 +22,13 @@ from rich.console import Console
 from tidegate.local_stack import cli, errors
 from tidegate.local_stack.commands import up as module
 from tidegate.local_stack.commands.show import changelog_rows, mirror_rows, rows_table, wait_for_key
-from tidegate.local_stack.commands.up import Sample, UpFolder, keep_up, sample_snippet
+from tidegate.local_stack.commands.up import (
+    Sample,
+    UpFolder,
+    keep_up,
+    sample_snippet,
+    up_command,
+)
 from tidegate.local_stack.config import LocalStackConfig, load_config
 from tidegate.local_stack.demo.bank import STREAM
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -45,6 +51,7 @@ SAMPLE = Sample(
     producer_file=Path("/some where/producer.toml"),
     consumer_file=Path("/some where/consumer.toml"),
     audit_file=Path("/some where/audit.json"),
+    java_home=Path("/some java"),
 )
 
 
@@ -66,11 +73,16 @@ def test_all_that_is_printed_can_be_pasted_into_a_shell(tmp_path: Path):
 
 
 def test_commands_that_are_printed_need_no_further_flag():
-    lines = [line.removeprefix("# ") for line in SAMPLE.lines() if " --config " in line]
+    lines = [line for line in SAMPLE.lines() if " --config " in line]
     assert lines == SAMPLE.commands()
     for line in lines:
-        python, *rest, file = shlex.split(line.partition(" > ")[0])
+        words = shlex.split(line.partition(" > ")[0])
+        variables = [word for word in words if word.partition("=")[0].isupper()]
+        python, *rest, file = words[len(variables) :]
         assert python == sys.executable
+        # As the running consumer: its Java may not be on the path of another terminal.
+        java = ["JAVA_HOME=/some java", "SPARK_LOCAL_IP=127.0.0.1"]
+        assert variables == (java if rest[1] == "tidegate.spark_consumer" else [])
         assert rest[0] == "-m"
         assert rest[1] in {"tidegate.producer", "tidegate.spark_consumer"}
         assert rest[-1] == "--config"
@@ -125,15 +137,19 @@ class Stack:
     bootstrap_servers = spanner_address = control_address = "here:1"
     registry_url = "http://here:1"
     keeps_databases: ClassVar[list[bool]] = []
+    ports: ClassVar[list[list[int]]] = []
 
     def __init__(
         self, config: Any, report: Any, *, keeps_databases: bool, is_lasting: bool
     ) -> None:
         assert is_lasting
         self.folder = config.data_dir
+        names = ("kafka_port", "registry_port", "spanner_port", "control_port")
+        self.chosen = [getattr(config, name) for name in names]
         self.keeps_databases.append(keeps_databases)
 
     def __enter__(self) -> Self:
+        self.ports.append(self.chosen)
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "data").open("a") as data:
             data.write("x")
@@ -149,8 +165,10 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     batches = iter(range(100))
     monkeypatch.setattr(Stack, "keeps_databases", [])
+    monkeypatch.setattr(Stack, "ports", [])
     for place, name, value in (
         (module, "LocalStack", Stack),
+        (module, "find_java", lambda: SimpleNamespace(home=Path("/java"))),
         (module, "create_bank_database", lambda _: done.append("create")),
         (module, "open_accounts", lambda *_: 77),
         (Pipeline, "start_console", lambda _, **__: None),
@@ -164,13 +182,15 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def once(folder: Path, *, fresh: bool = False) -> list[str]:
+def once(folder: Path, *, fresh: bool = False, **ports: int) -> list[str]:
     """Run `up` until everything is up, then stop it; return what it printed."""
     stopping = threading.Event()
     stopping.set()
     lines: list[str] = []
-    view = SimpleNamespace(hidden=nullcontext, stage=lambda _: None, detail=lambda _: None)
-    config = load_config(data_dir=folder, seed=1)
+    view = SimpleNamespace(
+        hidden=nullcontext, stage=lambda _: None, detail=lambda _: None, event=lines.append
+    )
+    config = load_config(data_dir=folder, seed=1, **ports)
     keep_up(config, view=view, show=lines.append, stopping=stopping, fresh=fresh)
     return lines
 
@@ -187,9 +207,10 @@ def test_data_is_kept_and_the_next_run_continues(story: list[str], tmp_path: Pat
 
     assert story == [*FIRST, "2 workers", "consumer", "stop"]
     assert "export SPANNER_EMULATOR_HOST=here:1" in first
-    for lines in (first, second):
-        assert lines[0].startswith("# console http://127.0.0.1:")
-    assert first[1:] == second[1:]
+    assert first[0].startswith("# console http://127.0.0.1:")
+    assert first == second
+    assert Stack.ports[0] == Stack.ports[1]
+    assert len({0, *Stack.ports[0]}) == 5
     assert f"# output {UpFolder(tmp_path).output}" in first
     assert data(tmp_path) == "xx"
     folder = tmp_path / "up"
@@ -211,6 +232,49 @@ def test_fresh_starts_from_nothing(story: list[str], tmp_path: Path):
     assert data(tmp_path) == "x"
 
 
+def test_a_port_of_the_last_start_that_is_taken_is_replaced_and_this_is_said(
+    story: list[str], tmp_path: Path
+):
+    once(tmp_path)
+    kafka, *others = Stack.ports[0]
+    with socket.create_server(("127.0.0.1", kafka)):
+        said, *_ = once(tmp_path)
+    assert said == f"port {kafka} of the last start is taken: kafka_port is another one"
+    assert Stack.ports[1][0] not in {0, kafka}
+    assert Stack.ports[1][1:] == others
+    once(tmp_path)
+    assert Stack.ports[2] == Stack.ports[1]
+
+
+def test_a_port_that_is_asked_for_comes_before_that_of_the_last_start(
+    story: list[str], tmp_path: Path
+):
+    once(tmp_path)
+    kafka, registry, *others = Stack.ports[0]
+    once(tmp_path, registry_port=kafka)
+    assert Stack.ports[1][0] not in {0, kafka, registry}
+    assert Stack.ports[1][1:] == [kafka, *others]
+    (tmp_path / "up" / "ports.json").write_text('{"kafka')
+    once(tmp_path)
+    assert 0 not in Stack.ports[2]
+
+
+def test_what_killed_programs_left_is_removed_at_the_next_start(story: list[str], tmp_path: Path):
+    once(tmp_path)
+    left = tmp_path / "up" / "programs" / "consumer" / "tmp" / "spark-1"
+    left.mkdir(parents=True)
+    once(tmp_path)
+    assert not left.exists()
+
+
+def test_the_command_that_continues_names_its_data_folder(tmp_path: Path, monkeypatch: Any):
+    monkeypatch.chdir(tmp_path)
+    up = [sys.executable, "-m", "tidegate.local_stack", "up"]
+    assert shlex.split(up_command(Path(".tidegate"))) == up
+    other = [*up, "--data-dir", str(tmp_path / "some where"), "--fresh"]
+    assert shlex.split(up_command(Path("some where"), "--fresh")) == other
+
+
 def failing(monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise error
@@ -230,7 +294,7 @@ def test_a_first_start_that_did_not_complete_is_not_continued(
     assert story == [*FIRST[:3], "stop", *FIRST]
     assert data(tmp_path) == "x"
     failing(monkeypatch, "start_workers", PartFailedError("w1 ended by itself"))
-    with pytest.raises(PartFailedError, match=r"w1 ended by itself.*up --fresh"):
+    with pytest.raises(PartFailedError, match=r"w1 ended by itself.* up --data-dir .* --fresh"):
         once(tmp_path)
 
 
@@ -341,6 +405,15 @@ def test_a_mirror_is_its_rows_and_a_changelog_in_order_without_coordinates(outpu
     assert "offset" not in rows[0]
 
 
+def test_what_is_shown_is_named_in_words(output: Path):
+    lake = str(output)
+    done = run("show", "accounts", "--output", lake)
+    assert "accounts: 2 rows" in done.stdout
+    done = run("show", "accounts", "--output", lake, "--changelog")
+    assert "changes of accounts: 3 rows" in done.stdout
+    assert "of `up`: accounts or ledger" in run("show", "--help").stdout
+
+
 def test_a_missing_table_is_one_clear_error(output: Path):
     with pytest.raises(ConfigError, match=r"no mirror of table 'nobody'.*accounts"):
         mirror_rows(output, "nobody")
@@ -379,7 +452,8 @@ def test_the_newest_rows_are_printed_and_null_unlike_text(output: Path):
     console.print(rows_table(changelog_rows(output, "accounts"), title="t", rows_max=2))
     console.print(rows_table([{"Id": "x", "Note": None}], title="t", rows_max=2))
     text = console.export_text()
-    for shown in ("t: 3 rows", "AccountId=c, Balance=1", "AccountId=b", "NULL"):
+    assert "t: 1 rows, " not in text
+    for shown in ("t: 3 rows, 2 of them here", "AccountId=c, Balance=1", "AccountId=b", "NULL"):
         assert shown in text
     assert "AccountId=a" not in text
 

@@ -75,6 +75,12 @@ def checkpoint(tmp_path):
     return tmp_path
 
 
+def test_help_names_the_commands_in_words_of_the_readme(invoke):
+    text = invoke("--help").stdout
+    assert "Write releases to the output" in text
+    assert "gate" not in text.replace("Tidegate", "").replace("tidegate", "")
+
+
 def test_missing_settings_are_a_usage_error_without_traceback(invoke, tmp_path):
     result = invoke("run", "--prefix", "bank")
     assert result.exit_code == 2

@@ -311,7 +311,11 @@ def test_everything_planned_is_done(conducted: Conducted, cut: int, refusals: in
     assert (made.splits, made.merges) == (2, 1)
     assert [kill.worker for kill in made.consumer_killer.kills] == ["consumer"]
     assert made.worker_killer.kills[0].worker in {"w1", "w2"}
-    assert len(conducted.events) == 2
+    # Spark takes long to start, and meanwhile no figure moves.
+    assert sorted(conducted.events) == [
+        "killed consumer in step fence; it starts again: no release comes for some seconds",
+        f"killed {made.worker_killer.kills[0].worker} in step fence; it starts again",
+    ]
 
 
 def test_nothing_is_done_before_its_time(conducted: Conducted):

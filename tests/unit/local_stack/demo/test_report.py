@@ -264,8 +264,10 @@ def folders(temporary: Path) -> list[str]:
 
 def test_a_right_run_is_proved_reported_and_cleaned_up(proved: Any, tmp_path: Path, capsys: Any):
     report = tmp_path / "new" / "report.json"
-    found, _, left = proved(RIGHT, report=report)
+    found, said, left = proved(RIGHT, report=report)
     assert (found, left) == (True, [])
+    assert "next: ./dev up" in said
+    assert "docs/start/your-own.md" in said
     assert json.loads(report.read_text())["missing"] == 0
     assert "proved in 12 s, seed 1" in capsys.readouterr().out
     found, errors, (folder,) = proved(RIGHT, keep=True)
@@ -281,7 +283,15 @@ def test_a_wrong_figure_fails_and_keeps_the_folder(proved: Any, tmp_path: Path, 
     assert json.loads(report.read_text())["missing"] == 2
     for text in ("missing is 2, it must be 0", "accounts [at] 5", folder):
         assert text in errors
+    assert "next:" not in errors
     assert "NOT proved" in capsys.readouterr().out
+
+
+def test_outside_a_clone_the_next_command_is_the_installed_program(
+    proved: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert "next: tidegate-local up" in proved(RIGHT)[1]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -115,6 +116,35 @@ def test_a_stop_lets_the_program_end_itself_or_kills_it(tmp_path, code, grace_ms
     child.stop()
     assert exit_code == child.exit_code
     wait_until(lambda: not is_alive(child.pid))
+
+
+# Ends when its own child has set a handler; that one removes its file before it ends.
+PARENT_OF_A_TIDY_ONE = """
+import subprocess, sys
+tidy = (
+    "import pathlib, signal, sys, time\\n"
+    "def end(*_):\\n"
+    "    time.sleep(0.5)\\n"
+    "    pathlib.Path(sys.argv[1]).unlink()\\n"
+    "    sys.exit()\\n"
+    "signal.signal(signal.SIGTERM, end)\\n"
+    "print('up', flush=True)\\n"
+    "time.sleep(600)\\n"
+)
+command = [sys.executable, "-c", tidy, sys.argv[1]]
+subprocess.Popen(command, stdout=subprocess.PIPE).stdout.readline()
+"""
+
+
+def test_what_a_program_leaves_running_may_remove_its_files(tmp_path):
+    """Spark's JVM outlives the Python program, and removes its folders while it ends."""
+    file = tmp_path / "temporary"
+    file.touch()
+    sample = spec(tmp_path, PARENT_OF_A_TIDY_ONE)
+    child = ChildProcess(replace(sample, command=[*sample.command, str(file)]))
+    child.start()
+    assert child.wait(deadline_s=PATIENCE_S) == 0
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
@@ -333,6 +363,12 @@ def test_the_consumer_gets_java_and_jars(tmp_path: Path, monkeypatch: pytest.Mon
     assert environ["TIDEGATE_CONSUMER_JARS"] == "/a.jar,/b.jar"
     assert environ["TIDEGATE_CONSUMER_OUTPUT"] == str(programs.output)
     assert environ["TIDEGATE_CONSUMER_CHECKPOINT"] == str(programs.checkpoint)
+    # A killed JVM leaves its folders: they go with the folder of the run.
+    temporary = tmp_path / "programs" / "consumer" / "tmp"
+    assert f"-Djava.io.tmpdir={temporary}" in shlex.split(environ["TIDEGATE_CONSUMER_JAVA_OPTIONS"])
+    assert temporary.is_dir()
+    programs.write_settings_files()
+    assert "tmpdir" not in programs.consumer_file.read_text()
     more = replace(programs, has_iceberg=True).consumer().spec.environ or {}
     assert more["TIDEGATE_CONSUMER_JARS"] == "/a.jar,/b.jar,/c.jar"
 

@@ -188,6 +188,16 @@ def test_help_lists_every_setting_but_no_secret(run):
     assert shown == [True, True, False]
 
 
+def test_help_of_what_needs_a_stopped_fleet_asks_to_stop_it_first(run):
+    """ "The fleet is stopped" reads as if the command did it."""
+    _, _, listed = run("--help")
+    for command in ("redrive", "accept-gap", "reset"):
+        _, _, text = run(command, "--help")
+        for shown in (text, listed):
+            assert "fleet is stopped" not in " ".join(shown.split())
+        assert "stop the fleet first" in " ".join(text.split())
+
+
 @pytest.mark.parametrize(("before", "after"), [(None, "ERROR"), ("INFO", "INFO")])
 def test_grpc_logs_errors_only_unless_the_environment_sets_its_verbosity(
     run, monkeypatch, before, after

@@ -25,6 +25,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
+    PartitionGap,
     ProgressRecord,
     SlotProgress,
     StreamStarted,
@@ -198,6 +199,14 @@ def test_people_read_the_counts_and_a_table_of_mismatches(invoke):
     _, printed = invoke(PROVED)
     assert "proved: 5" in printed.out
     assert "mismatches" not in printed.out
+    for text in ("1970-01-01T00:00:00.000040Z", "the beginning of the stream", "none"):
+        assert text in printed.out
+    assert "_us" not in printed.out
+    assert "None" not in printed.out
+    gaps = (PartitionGap("t[red]", 1_000_000, 2_000_000, "ops", 3_000_000),)
+    _, printed = invoke(replace(PROVED, gaps=gaps))
+    for text in ("token: t[red]", "from: 1970-01-01T00:00:01Z", "until: 1970-01-01T00:00:02Z"):
+        assert text in printed.out
     _, printed = invoke(WRONG)
     assert "NOT proved" in printed.out
     for text in (f"token: {TOKEN}", str(Fault.MISSING), "mods: 2", "mods: 1", "3 more"):
@@ -422,6 +431,7 @@ OUTPUT = "/lake/" + "deep/" * 40
 
 FIGURES = {
     "prefix": "bank",
+    "watermark_us": 1_795_341_600_123_456,
     "watermark": "2026-11-22T10:00:00.123456+00:00",
     "lag_s": 1.25,
     "begins": {"mine": 7},
@@ -474,13 +484,17 @@ def test_no_line_is_wider_than_the_terminal_and_no_row_has_two(width):
 
 def test_what_is_unknown_is_a_dash_and_markup_is_text():
     lines = shown(160)
-    for name, value in (("complete_from_us", "│ - "), ("mine: 7", ""), ("left_out", "none")):
+    for name, value in (("complete_from ", "│ - "), ("mine: 7", ""), ("left_out", "none")):
         assert [line for line in lines if name in line and value in line]
     text = "\n".join(lines)
     assert "bank.[red]ledger" in text
     assert "until_us" not in text  # a gap is shown with times
     for time in ("1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z", "1970-01-01T00:00:03Z"):
         assert time in text
+    assert "_us" not in text
+    assert any("2026-11-22T10:00:00.123456Z" in line for line in lines if "watermark " in line)
+    text = "\n".join(shown(100, complete_from_us=5))
+    assert "1970-01-01T00:00:00.000005Z" in text
     text = "\n".join(shown(100, gaps=[], last_releases=None))
     assert "slots, the slowest first" in text
     assert "accepted gaps" not in text

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.proof import (
     AuditReport,
     Fault,
@@ -9,6 +12,7 @@ from tidegate.spark_consumer.core.proof import (
     Mismatch,
     Verdict,
     html_table,
+    readable,
 )
 
 NOTHING = Findings({}, (), 0)
@@ -50,6 +54,34 @@ def test_a_fault_of_any_comparison_is_no_proof_and_is_counted_if_it_is_not_liste
     shown = found._repr_html_()
     assert "<caption>NOT proved" in shown
     assert f"what: release, release: 1, fault: {text}" in shown
+
+
+GAP = PartitionGap("t", 1_000_000, 2_000_000, "ops", 3_000_000)
+
+
+def test_people_read_times_and_words_in_the_place_of_microseconds_and_none():
+    one = Mismatch("release", {"release": 0}, Fault.NO_TABLE, {"after_us": -1}, {"first": None})
+    wrong = Findings({Verdict.MISMATCHED: 1}, (one,), 1)
+    found = report(releases=wrong, gaps=(GAP,))
+    figures = found.readable_figures
+    assert figures["through"] == "1970-01-01T00:00:00.000040Z"
+    assert figures["complete_from"] == "the beginning of the stream"
+    assert figures["gaps"] == [
+        {
+            "token": "t",
+            "from": "1970-01-01T00:00:01Z",
+            "until": "1970-01-01T00:00:02Z",
+            "accepted_by": "ops",
+            "accepted": "1970-01-01T00:00:03Z",
+        }
+    ]
+    begun = replace(found, complete_from_us=5).readable_figures["complete_from"]
+    assert begun == "1970-01-01T00:00:00.000005Z"
+    assert readable(one.content())["expected"] == {"after": "none"}
+    assert readable(one.content())["found"] == {"first": "none"}
+    for absent in ("None", "_us"):
+        assert absent not in found._repr_html_()
+    assert found.content()["through_us"] == 40
 
 
 def test_a_table_has_its_head_its_rows_and_its_title():

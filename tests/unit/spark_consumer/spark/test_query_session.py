@@ -15,14 +15,16 @@ import pytest
 import structlog
 from py4j.protocol import Py4JError
 
+from tests.unit.spark_consumer.commands.command_building import SETTINGS
 from tidegate.local_stack.parts.jvm_parts import ivy_file
 from tidegate.program.spark_versions import DELTA_PYTHON, SPARK_LINES, installed_line
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.config import SPARK_PACKAGES
+from tidegate.spark_consumer.config import SPARK_PACKAGES, ConsumerConfig
 from tidegate.spark_consumer.errors import RunStopped
 from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 from tidegate.spark_consumer.spark import query_session, requirements
+from tidegate.spark_consumer.spark import session as session_module
 from tidegate.spark_consumer.spark.failures import BatchFailed, with_short_failures
 from tidegate.spark_consumer.spark.gate_query import MetricsListener
 from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
@@ -31,6 +33,22 @@ from tidegate.spark_consumer.spark.requirements import (
     require_iceberg_package,
 )
 from tidegate.spark_consumer.spark.session import _Lines
+
+
+# ---------------------------------------------------------------- the start
+@pytest.mark.parametrize("jars", ["", "/a.jar"])
+def test_a_start_that_fetches_packages_says_that_the_first_one_takes_minutes(monkeypatch, jars):
+    """Its own lines are held back, so the first start looks as if it hung."""
+    monkeypatch.setattr(session_module, "is_submitted", lambda: False)
+    monkeypatch.setattr(session_module, "local_session", lambda **_: None)
+    with structlog.testing.capture_logs() as lines:
+        session_module.session_of(ConsumerConfig.load(None, **SETTINGS, jars=jars))
+    (line,) = lines
+    assert line["event"] == "Spark starts"
+    assert line["packages"] == ("" if jars else SPARK_PACKAGES)
+    hint = "the first start fetches the packages, which can take minutes"
+    assert line.get("hint") == (None if jars else hint)
+
 
 # ---------------------------------------------------------------- settings
 DEFAULTS = "spark.databricks.delta.properties.defaults.appendOnly"
